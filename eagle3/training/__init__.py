@@ -1,0 +1,1 @@
+"""Training an EAGLE-3 draft: prompts, data, draft vocabulary, losses, trainer."""
