@@ -76,8 +76,8 @@ def evaluation_prompts(per_kind: int, seed: int = 0) -> list[Prompt]:
     """Makes `per_kind` prompts of each kind over the evaluation topics. [Ours]
 
     The list goes round the kinds: chat, code, math, instruction, summary, chat, ...
-    All differ. Same arguments, same list. Raises ValueError if per_kind < 1, or if a kind has no
-    more new prompts.
+    All differ. Same arguments, same list. Raises ValueError if per_kind < 1, or if a
+    kind has no more new prompts.
     """
     _require_positive("per_kind", per_kind)
     columns = []

@@ -18,8 +18,8 @@ CHAT = (
     "How has the way that people think about {topic} changed over the years?",
     "If you could give me only one piece of advice about {topic}, what would it be?",
     "What questions should I ask an expert on {topic} when I meet one next week?",
-    "Is {topic} worth spending a whole weekend on? Please give me an honest answer.",
-    "Good morning! Please help me understand why {topic} matters in everyday life.",
+    "Would you spend a whole weekend on {topic}? Please give me an honest answer.",
+    "Good morning! Where do we meet {topic} in everyday life? Please keep it brief.",
 )
 
 INSTRUCTION = (
@@ -36,7 +36,7 @@ INSTRUCTION = (
     "Write a dialogue between a teacher and a curious student about {topic}.",
     "Give a definition, an example and a common misunderstanding for {topic}.",
     "Write a checklist with six items for somebody who wants to deal with {topic}.",
-    "Tell a short story of about one hundred words in which {topic} plays a part.",
+    "Tell a short story of about one hundred words that has to do with {topic}.",
 )
 
 CODE = (
@@ -103,7 +103,7 @@ OPENINGS = (
 )
 MIDDLES = (
     "About {crowd} people came, which was far more than expected.",
-    "The main point was simple: {topic} looks easy at first, but details matter.",
+    "The main point was simple: with {topic}, the details matter most.",
     "{other}, who works in the same field, disagreed with several of the claims.",
     "Many listeners said that they had never looked at {topic} in this way before.",
     "The costs were low, because {crowd} volunteers offered their time.",
