@@ -334,7 +334,10 @@ class Eagle3Draft(nn.Module):
             )
         self.config = config
         self.fc = nn.Linear(NUM_TAPS * config.target_hidden_size, k, bias=False)
-        self.embed = nn.Embedding(vocab, k, _weight=torch.empty(vocab, k))
+        generator = torch.Generator().manual_seed(0)
+        if embedding is None:
+            embedding = torch.randn(vocab, k, generator=generator)
+        self.embed = nn.Embedding.from_pretrained(embedding.float().clone())
         self.layer = DraftLayer(config)
         self.norm = RMSNorm(k, config.rms_norm_eps)
         self.lm_head = nn.Linear(k, config.draft_vocab_size, bias=False)
@@ -342,23 +345,18 @@ class Eagle3Draft(nn.Module):
         in_draft = torch.zeros(vocab, dtype=torch.bool).index_fill(0, d2t, True)
         self.register_buffer("in_draft", in_draft, persistent=False)
         self._rope = RopeTable(config.rope, config.head_dim)
-        self.reset_parameters(torch.Generator().manual_seed(0))
-        if embedding is not None:
-            self.embed.weight.data.copy_(embedding)
-        self.embed.weight.requires_grad_(False)
+        self.reset_parameters(generator)
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator) -> None:
-        """Draw all weights anew: linear layers uniform as in nn.Linear, norms 1.
+        """Draw the weights anew: linear layers uniform as in nn.Linear, norms 1.
 
-        The embedding is drawn too, normal as in nn.Embedding.
+        The embedding is frozen and stays.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 bound = 1 / math.sqrt(module.in_features)
                 module.weight.uniform_(-bound, bound, generator=generator)
-            elif isinstance(module, nn.Embedding):
-                module.weight.normal_(generator=generator)
             elif isinstance(module, RMSNorm):
                 module.weight.fill_(1.0)
 
@@ -456,7 +454,7 @@ def _checked_vocabulary(config: DraftConfig, draft_vocab: Tensor | None) -> Tens
                 "target's."
             )
         return torch.arange(vocab)
-    d2t = draft_vocab.to(torch.int64).clone()
+    d2t = draft_vocab.to("cpu", torch.int64, copy=True)
     if tuple(d2t.shape) != (size,):
         raise ValueError(
             f"draft_vocab has shape {list(d2t.shape)}, but the config says "
