@@ -222,6 +222,11 @@ class RMSNorm(nn.Module):
         return self.weight * h.to(x.dtype)
 
 
+def _linear(inputs: int, outputs: int) -> nn.Linear:
+    # nn.Linear alone would draw from the global random state
+    return nn.utils.skip_init(nn.Linear, inputs, outputs, bias=False)
+
+
 class DraftLayer(nn.Module):
     """A LLaMA decoder layer whose attention reads two streams. [Paper, Figure 5]
 
@@ -240,14 +245,14 @@ class DraftLayer(nn.Module):
         )
         self.input_norm = RMSNorm(k, config.rms_norm_eps)  # for e
         self.hidden_norm = RMSNorm(k, config.rms_norm_eps)  # for x
-        self.q = nn.Linear(2 * k, wide, bias=False)
-        self.k = nn.Linear(2 * k, narrow, bias=False)
-        self.v = nn.Linear(2 * k, narrow, bias=False)
-        self.o = nn.Linear(wide, k, bias=False)
+        self.q = _linear(2 * k, wide)
+        self.k = _linear(2 * k, narrow)
+        self.v = _linear(2 * k, narrow)
+        self.o = _linear(wide, k)
         self.post_norm = RMSNorm(k, config.rms_norm_eps)
-        self.gate = nn.Linear(k, config.intermediate_size, bias=False)
-        self.up = nn.Linear(k, config.intermediate_size, bias=False)
-        self.down = nn.Linear(config.intermediate_size, k, bias=False)
+        self.gate = _linear(k, config.intermediate_size)
+        self.up = _linear(k, config.intermediate_size)
+        self.down = _linear(config.intermediate_size, k)
 
     def project(
         self, e: Tensor, x: Tensor, cos: Tensor, sin: Tensor
@@ -333,14 +338,14 @@ class Eagle3Draft(nn.Module):
                 f"{list(embedding.shape)}; pass the one of the target it is made for."
             )
         self.config = config
-        self.fc = nn.Linear(NUM_TAPS * config.target_hidden_size, k, bias=False)
+        self.fc = _linear(NUM_TAPS * config.target_hidden_size, k)
         generator = torch.Generator().manual_seed(0)
         if embedding is None:
             embedding = torch.randn(vocab, k, generator=generator)
         self.embed = nn.Embedding.from_pretrained(embedding.float().clone())
         self.layer = DraftLayer(config)
         self.norm = RMSNorm(k, config.rms_norm_eps)
-        self.lm_head = nn.Linear(k, config.draft_vocab_size, bias=False)
+        self.lm_head = _linear(k, config.draft_vocab_size)
         self.register_buffer("d2t", d2t)
         in_draft = torch.zeros(vocab, dtype=torch.bool).index_fill(0, d2t, True)
         self.register_buffer("in_draft", in_draft, persistent=False)
@@ -351,7 +356,7 @@ class Eagle3Draft(nn.Module):
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Draw the weights anew: linear layers uniform as in nn.Linear, norms 1.
 
-        The embedding is frozen and stays.
+        generator: on the draft's device. The embedding is frozen and stays.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -386,12 +391,15 @@ class Eagle3Draft(nn.Module):
         Returns a: [B, n, k], before the final norm: what feeds the next step.
         Raises ValueError when the cache is full.
         """
-        length = cache.max_length if cache else int(positions.max()) + 1
+        num_rows = token_ids.shape[1]
+        if cache is None:
+            length = int(positions.max()) + 1
+        else:  # known without asking the device; a full cache is refused by append
+            length = max(cache.max_length, cache.length + num_rows)
         cos, sin = self._rope.rows(positions, length, x)
         query, key, value = self.layer.project(self.embed(token_ids), x, cos, sin)
         if cache is not None:
             key, value = cache.append(key, value)
-        num_rows = query.shape[2]
         if mask is None and num_rows > 1:  # a single row sees every key
             mask = causal_mask(num_rows, key.shape[2], x.device)
         attended = F.scaled_dot_product_attention(
