@@ -50,7 +50,7 @@ def test_five_kinds_with_enough_templates_and_topics() -> None:
 def test_training_prompts_are_balanced_and_all_different(
     training: list[Prompt],
 ) -> None:
-    assert Counter(p.kind for p in training) == {kind: 1200 for kind in KINDS}
+    assert Counter(p.kind for p in training) == dict.fromkeys(KINDS, 1200)
     assert len({p.text for p in training}) == 6000
 
 
@@ -75,7 +75,7 @@ def test_evaluation_prompts_are_balanced_and_all_different(
     evaluation: list[Prompt],
 ) -> None:
     assert [p.kind for p in evaluation[:7]] == [*KINDS, "chat", "code"]
-    assert Counter(p.kind for p in evaluation) == {kind: 40 for kind in KINDS}
+    assert Counter(p.kind for p in evaluation) == dict.fromkeys(KINDS, 40)
     assert len({p.text for p in evaluation}) == 5 * 40
 
 
