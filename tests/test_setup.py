@@ -26,8 +26,9 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS = "constraints.txt"
-# Wanted for what they do, not imported by any file.
-TOOLS = {"jupyterlab", "nbval", "pytest-xdist", "ruff", "gguf"}
+# Wanted for what they do, not imported by any file. transformers reads the model's file
+# with the help of accelerate and gguf.
+TOOLS = {"accelerate", "gguf", "jupyterlab", "nbval", "pytest-xdist", "ruff"}
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
 
