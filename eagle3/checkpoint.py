@@ -113,7 +113,7 @@ class _Replacement:
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is None:
-            os.replace(self.part, self.path)
+            self.part.replace(self.path)
         else:
             self.part.unlink(missing_ok=True)
 
