@@ -1,0 +1,128 @@
+"""A Llama decoder stack with few kernels, for CPU decoding.
+
+At one to sixteen rows a small model on a CPU spends a third of its time between the
+matrix products: in Python, in norms made of seven kernels, in copies of the cache.
+This is the same network as transformers' `LlamaForCausalLM`, read from its weights,
+written as one short loop:
+
+- q, k and v are one product, gate and up are one product, all weights prepacked;
+- keys and values go straight into the pre-allocated cache;
+- the query heads that share a key head are folded into rows, so no key is copied.
+
+It also returns the tapped features without hooks. It computes what the library's
+own model computes up to the order of summation, and a test holds it to that. [Ours]
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from eagle3.cache import KVCache
+from eagle3.packed import PackedLinear
+
+
+class LeanLlama:
+    """The frozen Llama network: token ids in, logits and tapped features out.
+
+    `model` is a transformers `LlamaForCausalLM` in float32 on the CPU. Its weights
+    are copied into packed layers; the model itself may be dropped afterwards.
+    """
+
+    def __init__(self, model: nn.Module, taps: tuple[int, ...]):
+        config, decoder = model.config, model.get_decoder()
+        self.taps = taps
+        self.embedding = model.get_input_embeddings().weight.detach()
+        self.layers = [_Layer(layer, config) for layer in decoder.layers]
+        self.norm_weight = decoder.norm.weight.detach()
+        self.eps = config.rms_norm_eps
+        self.head = PackedLinear(model.get_output_embeddings())
+        rotary = decoder.rotary_emb
+        positions = torch.arange(config.max_position_embeddings, dtype=torch.float32)
+        angles = positions[:, None] * rotary.inv_freq.float()  # [P, d/2]
+        angles = torch.cat((angles, angles), dim=-1)  # [P, d]
+        self.cos = angles.cos() * rotary.attention_scaling
+        self.sin = angles.sin() * rotary.attention_scaling
+
+    def forward(
+        self, input_ids: Tensor, cache: KVCache, positions, mask, last_only: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Run the block through all layers and append its keys and values to `cache`.
+
+        input_ids: [B, n]        positions: [B or 1, n]
+        mask: [B or 1, n, cached + n] bool, True = may attend; None = attend to all
+        last_only: logits of the last position alone
+        Returns logits [B, n or 1, V], features [B, n, taps * k] and the hidden state
+        after the final norm [B, n, k].
+        """
+        x = F.embedding(input_ids, self.embedding)
+        cos, sin = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
+        mask = None if mask is None else _additive(mask, self.layers[0].groups)
+        tapped = []
+        for index, layer in enumerate(self.layers):
+            if index in self.taps:
+                tapped.append(x)
+            x = layer.forward(x, cos, sin, cache, index, mask)
+        cache.advance(input_ids.shape[1])
+        hidden = _rms_norm(x, self.norm_weight, self.eps)
+        logits = self.head(hidden[:, -1:] if last_only else hidden)
+        return logits, torch.cat(tapped, dim=-1), hidden
+
+
+class _Layer:
+    def __init__(self, layer: nn.Module, config):
+        attention, mlp = layer.self_attn, layer.mlp
+        self.head_dim = attention.head_dim
+        self.num_heads = config.num_attention_heads
+        self.num_kv_heads = config.num_key_value_heads
+        self.groups = self.num_heads // self.num_kv_heads
+        self.eps = config.rms_norm_eps
+        self.attention_norm = layer.input_layernorm.weight.detach()
+        self.mlp_norm = layer.post_attention_layernorm.weight.detach()
+        self.qkv = _packed_together(
+            attention.q_proj, attention.k_proj, attention.v_proj
+        )
+        self.out = PackedLinear(attention.o_proj)
+        self.gate_up = _packed_together(mlp.gate_proj, mlp.up_proj)
+        self.down = PackedLinear(mlp.down_proj)
+
+    def forward(self, x, cos, sin, cache: KVCache, index: int, mask) -> Tensor:
+        normed = _rms_norm(x, self.attention_norm, self.eps)
+        x = x + self._attention(normed, cos, sin, cache, index, mask)
+        gate, up = self.gate_up(_rms_norm(x, self.mlp_norm, self.eps)).chunk(2, -1)
+        return x + self.down(F.silu(gate) * up)
+
+    def _attention(self, x, cos, sin, cache: KVCache, index: int, mask) -> Tensor:
+        batch, rows, _ = x.shape
+        heads, kv_heads, dim = self.num_heads, self.num_kv_heads, self.head_dim
+        qkv = (
+            self.qkv(x).view(batch, rows, -1, dim).transpose(1, 2)
+        )  # [B, H+2Hkv, n, d]
+        qk, v = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
+        left, right = qk.chunk(2, -1)
+        qk = qk * cos + torch.cat((-right, left), -1) * sin  # rotate-half RoPE
+        keys, values = cache.write(index, qk[:, heads:], v)  # [B, Hkv, S, d]
+        # Fold the query heads of one key head into rows: [B, Hkv, groups * n, d].
+        query = qk[:, :heads].reshape(batch, kv_heads, self.groups * rows, dim)
+        mixed = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+        mixed = mixed.view(batch, heads, rows, dim).transpose(1, 2)
+        return self.out(mixed.reshape(batch, rows, heads * dim))
+
+
+def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x / rms(x) * weight, in three kernels less than the textbook spelling."""
+    return x * (torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)) * weight
+
+
+def _additive(mask: Tensor, groups: int) -> Tensor:
+    """[B, n, S] bool -> [B, 1, groups * n, S] float: 0 to attend, -inf not to."""
+    additive = torch.zeros(mask.shape).masked_fill_(~mask, float("-inf"))
+    return additive.repeat(1, groups, 1).unsqueeze(1)
+
+
+def _packed_together(*linears: nn.Linear) -> PackedLinear:
+    """One packed layer that computes several linear layers of the same input."""
+    joined = nn.Linear(linears[0].in_features, 1, bias=False)
+    joined.out_features = sum(linear.out_features for linear in linears)
+    weight = torch.cat([linear.weight.detach() for linear in linears])
+    joined.weight = nn.Parameter(weight, requires_grad=False)
+    return PackedLinear(joined)

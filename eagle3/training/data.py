@@ -1,0 +1,199 @@
+"""Training text that the target writes itself, stored as compact token ids.
+
+A draft is tested against the target's own distribution, so it is trained on the
+target's own answers. [Paper, section 4] Half of the prompts are answered at
+temperature 0, half at 1, because the draft will meet both. [Ours]
+
+The work is cut into shards of prompts. Each shard is one safetensors file that
+appears when it is complete: a killed run loses one shard at most and goes on from
+there, and every shard depends on its own seed alone.
+"""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from tqdm import tqdm
+
+from eagle3.sampling import SamplingParams, next_token_distribution, sample
+from eagle3.target import Target, load_target
+from eagle3.training.prompts import KINDS, Prompt, training_prompts
+
+MAX_STORED_VOCABULARY = 2**16  # ids are stored as uint16
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What to generate. One shard of the same config is always the same tokens.
+
+    num_prompts: how many prompts, balanced over the kinds
+    max_new_tokens: the longest answer, in tokens
+    prompts_per_shard: prompts answered together in one batch
+    """
+
+    num_prompts: int = 3000
+    max_new_tokens: int = 192
+    prompts_per_shard: int = 48
+    seed: int = 0
+
+    def shards(self) -> list[list[Prompt]]:
+        """The prompts of each shard."""
+        prompts = training_prompts(self.num_prompts, self.seed)
+        size = self.prompts_per_shard
+        return [prompts[i : i + size] for i in range(0, len(prompts), size)]
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One prompt with the target's answer.
+
+    token_ids: [T] int64, prompt first      num_prompt: tokens of the prompt
+    """
+
+    token_ids: Tensor
+    num_prompt: int
+    kind: str
+    temperature: float
+
+    def natural_mask(self) -> Tensor:
+        """[T] bool, True where the token belongs to the answer."""
+        return torch.arange(len(self.token_ids)) >= self.num_prompt
+
+
+def generate_data(config: DataConfig, folder: Path, workers: int = 1) -> None:
+    """Answer all prompts with the default target and store them under `folder`.
+
+    Shards that are already there are kept: run the same command again to go on.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    todo = [i for i in range(len(config.shards())) if not _path(folder, i).exists()]
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    with ProcessPoolExecutor(
+        workers, initializer=_start_worker, initargs=(config, threads)
+    ) as pool:
+        jobs = pool.map(_write_shard, todo, [folder] * len(todo))
+        with tqdm(total=len(todo), desc="shards", unit="shard") as bar:
+            for num_tokens in jobs:
+                bar.update()
+                bar.set_postfix(last_shard_tokens=num_tokens)
+
+
+def load_data(folder: Path) -> list[Sequence]:
+    """All sequences stored under `folder`, in the order of their shards.
+
+    Raises FileNotFoundError when there are none.
+    """
+    paths = sorted(folder.glob("shard-*.safetensors"))
+    if not paths:
+        raise FileNotFoundError(
+            f"no training data in {folder}: run `python -m eagle3 generate-data` first."
+        )
+    return [sequence for path in paths for sequence in _read(path)]
+
+
+def answer_batch(
+    target: Target,
+    prompts: list[list[int]],
+    params: list[SamplingParams],
+    max_new_tokens: int,
+    generator: torch.Generator,
+) -> list[list[int]]:
+    """The target's answers to several prompts at once, prompts of any length.
+
+    Prompts are padded on the left. Rows that have ended leave the batch as soon as a
+    quarter of it is done, so late rows don't pay for early ones. An answer ends with
+    its end-of-sequence token, or has `max_new_tokens` tokens.
+    """
+    longest = max(map(len, prompts))
+    ids = torch.zeros(len(prompts), longest, dtype=torch.long)
+    mask = torch.zeros(len(prompts), longest + max_new_tokens, dtype=torch.bool)
+    for row, prompt in enumerate(prompts):
+        ids[row, longest - len(prompt) :] = torch.tensor(prompt)
+        mask[row, longest - len(prompt) :] = True
+    cache = target.new_cache(longest + max_new_tokens)
+    answers: list[list[int]] = [[] for _ in prompts]
+    alive = list(range(len(prompts)))  # alive[i]: which prompt row i of the batch is
+    ended: set[int] = set()
+    block = ids
+    for step in range(max_new_tokens):
+        end = longest + step
+        output = target.forward(
+            block, cache, attention_mask=mask[:, :end], last_only=True
+        )
+        next_ids = _choose(output.logits[:, -1], [params[i] for i in alive], generator)
+        for row, token in enumerate(next_ids.tolist()):
+            if alive[row] not in ended:
+                answers[alive[row]].append(token)
+                if token in target.eos_token_ids:
+                    ended.add(alive[row])
+        if len(ended) == len(prompts):
+            break
+        keep = [row for row, which in enumerate(alive) if which not in ended]
+        if len(keep) <= 0.75 * len(alive):
+            rows = torch.tensor(keep)
+            cache.select(rows)
+            alive, mask, next_ids = [alive[r] for r in keep], mask[rows], next_ids[rows]
+        block = next_ids[:, None]
+    return answers
+
+
+def _choose(logits: Tensor, params: list[SamplingParams], generator) -> Tensor:
+    """One token per row, each row with its own temperature: [B, V] -> [B]."""
+    chosen = logits.argmax(-1)
+    sampled = [row for row, p in enumerate(params) if not p.is_greedy]
+    if sampled:
+        probs = next_token_distribution(logits[sampled], params[sampled[0]])
+        chosen[sampled] = sample(probs, generator)
+    return chosen
+
+
+def _path(folder: Path, shard: int) -> Path:
+    return folder / f"shard-{shard:05d}.safetensors"
+
+
+def _start_worker(config: DataConfig, threads: int) -> None:
+    global _worker
+    torch.set_num_threads(threads)
+    _worker = (config, load_target())
+
+
+def _write_shard(shard: int, folder: Path) -> int:
+    config, target = _worker
+    prompts = sorted(config.shards()[shard], key=lambda prompt: len(prompt.text))
+    encoded = [
+        target.encode_chat([{"role": "user", "content": prompt.text}])
+        for prompt in prompts
+    ]
+    params = [SamplingParams(temperature=float(i % 2)) for i in range(len(prompts))]
+    generator = torch.Generator().manual_seed(config.seed * 1_000_003 + shard)
+    answers = answer_batch(target, encoded, params, config.max_new_tokens, generator)
+    rows = [prompt + answer for prompt, answer in zip(encoded, answers, strict=True)]
+    tensors = {
+        "token_ids": torch.tensor(sum(rows, [])).to(torch.uint16),
+        "lengths": torch.tensor([len(row) for row in rows], dtype=torch.int32),
+        "num_prompt": torch.tensor([len(p) for p in encoded], dtype=torch.int32),
+        "kind": torch.tensor([KINDS.index(p.kind) for p in prompts]).to(torch.uint8),
+        "temperature": torch.tensor([p.temperature for p in params]),
+    }
+    temporary = _path(folder, shard).with_suffix(f".{os.getpid()}.tmp")
+    save_file(tensors, temporary)
+    os.replace(temporary, _path(folder, shard))
+    return sum(map(len, answers))
+
+
+def _read(path: Path) -> Iterator[Sequence]:
+    stored = load_file(path)
+    rows = stored["token_ids"].long().split(stored["lengths"].tolist())
+    for row, num_prompt, kind, temperature in zip(
+        rows,
+        stored["num_prompt"].tolist(),
+        stored["kind"].tolist(),
+        stored["temperature"].tolist(),
+        strict=True,
+    ):
+        yield Sequence(row, num_prompt, KINDS[kind], temperature)
