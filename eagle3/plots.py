@@ -160,7 +160,7 @@ def overlap(panels: Mapping[str, tuple[Sequence[str], Any, Any]]) -> Figure:
     Source: [Derived] from the acceptance rule of [Paper] section 2.1.
     """
     many = len(panels) > 1
-    size = (3.6 * len(panels), 3.2) if many else (7.0, 3.2)
+    size = (3.0 * len(panels), 3.2) if many else (7.0, 3.2)
     with style():
         figure, all_axes = canvas(len(panels), size, sharey=True)
         for axes, (title, (labels, p, q)) in zip(all_axes, panels.items(), strict=True):
@@ -259,17 +259,15 @@ def deviations(
     return figure
 
 
-def overlap_svg(labels: Sequence[str], p: Any, q: Any, title: str) -> str:
+def overlap_svg(labels: Sequence[str], p: Any, q: Any, words: str) -> str:
     """`overlap` as SVG text, for pictures that a widget redraws many times a second.
 
     labels: [V]  token texts
     p, q: [V]  target and draft distribution
-    title: first line of the picture and of its description
+    words: one line above the bars, which is also the picture's description
     Source: [Derived] from the acceptance rule of [Paper] section 2.1.
     """
     p, q = [float(v) for v in p], [float(v) for v in q]
-    share = sum(map(min, p, q))
-    words = f"{title}: overlap {share:.3f}, so a drafted token is kept that often"
     step = 620 / len(labels)
     parts = [_svg_text(20, 22, words, "start", bold=True)]
     for i, label in enumerate(labels):
