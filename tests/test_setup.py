@@ -192,12 +192,15 @@ def test_the_cpu_build_is_for_linux_without_a_wheel_folder(tmp_path: Path) -> No
 
 @needs_make
 def test_an_old_python_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    old = fake_python(tmp_path, "exit 1")
+    pretend = "import sys; sys.version_info = (3, 10, 14); $2"
+    old = fake_python(tmp_path, f'exec "{sys.executable}" -c "{pretend}"')
     run = make("setup", f"VENV={tmp_path}/v", f"PYTHON={old}")
     assert run.returncode != 0
     assert run.stdout.startswith(f"{old} is missing or older than 3.11: install ")
     assert "as in 'make setup PYTHON=python3.12'" in run.stdout
     assert not (tmp_path / "v").exists()
+    missing = make("setup", f"VENV={tmp_path}/v", "PYTHON=python-of-nobody")
+    assert missing.stdout.startswith("python-of-nobody is missing or older than 3.11")
 
 
 @needs_make
@@ -208,13 +211,13 @@ def test_a_missing_venv_module_is_said_in_one_sentence(tmp_path: Path) -> None:
     assert "cannot make a virtual environment: install its venv module" in run.stdout
 
 
-# Plays python in `make setup`: makes a venv that holds itself, can't run uv, and fails
-# at the big install where BROKEN is 1.
+# Plays python in `make setup`: makes a venv that holds itself, fails with uv where
+# NO_UV is 1, and at the big install where BROKEN is 1.
 INSTALLS = """
 case "$*" in
 *"-m venv"*) mkdir -p "$4/bin" && cp "$0" "$4/bin/python" ;;
 *"show --quiet torch"*) exit 1 ;;
-*" uv"*) exit 1 ;;
+*" uv"*) exit $NO_UV ;;
 *"-e ."*) echo installing && exit $BROKEN ;;
 esac
 """
@@ -238,24 +241,24 @@ def test_a_half_finished_install_is_taken_up_again(tmp_path: Path) -> None:
 @needs_make
 def test_changed_versions_are_installed(tmp_path: Path) -> None:
     (tmp_path / "v").mkdir()
-    stamp = tmp_path / "v" / ".installed"
-    stamp.touch()
+    (tmp_path / "v" / ".installed").touch()
     plan = ("-n", "setup", f"VENV={tmp_path}/v")
     assert "pip install" not in make(*plan).stdout
-    for name in ("pyproject.toml", CONSTRAINTS):
-        older = (ROOT / name).stat().st_mtime - 1
-        os.utime(stamp, (older, older))
-        assert "pip install" in make(*plan).stdout
-        stamp.touch()
+    for name in ("pyproject.toml", CONSTRAINTS):  # -W: as if the file were new
+        assert "pip install" in make("-W", name, *plan).stdout
 
 
 @needs_make
-def test_the_cpu_build_of_torch_out_of_reach_is_no_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("no_uv", ["0", "1"])
+def test_the_cpu_build_of_torch_out_of_reach_is_no_error(
+    no_uv: str, tmp_path: Path
+) -> None:
     python = fake_python(tmp_path, INSTALLS)
     goal = ("setup", f"VENV={tmp_path}/v", f"PYTHON={python}", "TORCH_BACKEND=cpu")
-    run = make(*goal, BROKEN="0")
+    run = make(*goal, NO_UV=no_uv, BROKEN="0")
     assert run.returncode == 0
-    assert "The cpu build of torch can't be reached" in run.stdout
+    said = "The cpu build of torch can't be reached" in run.stdout
+    assert said == (no_uv == "1")
     assert "installing" in run.stdout
 
 
