@@ -22,7 +22,12 @@ from tqdm import tqdm
 
 from eagle3.sampling import SamplingParams, next_token_distribution, sample
 from eagle3.target import Target, load_target
-from eagle3.training.prompts import KINDS, Prompt, training_prompts
+from eagle3.training.prompts import (
+    KINDS,
+    Prompt,
+    evaluation_prompts,
+    training_prompts,
+)
 
 MAX_STORED_VOCABULARY = 2**16  # ids are stored as uint16
 
@@ -34,16 +39,21 @@ class DataConfig:
     num_prompts: how many prompts, balanced over the kinds
     max_new_tokens: the longest answer, in tokens
     prompts_per_shard: prompts answered together in one batch
+    held_out: answer evaluation prompts, all at temperature 0, to measure on
     """
 
     num_prompts: int = 3000
     max_new_tokens: int = 192
     prompts_per_shard: int = 48
     seed: int = 0
+    held_out: bool = False
 
     def shards(self) -> list[list[Prompt]]:
         """The prompts of each shard."""
-        prompts = training_prompts(self.num_prompts, self.seed)
+        if self.held_out:
+            prompts = evaluation_prompts(self.num_prompts // len(KINDS), self.seed)
+        else:
+            prompts = training_prompts(self.num_prompts, self.seed)
         size = self.prompts_per_shard
         return [prompts[i : i + size] for i in range(0, len(prompts), size)]
 
@@ -169,12 +179,15 @@ def _write_shard(shard: int, folder: Path) -> int:
         target.encode_chat([{"role": "user", "content": prompt.text}])
         for prompt in prompts
     ]
-    params = [SamplingParams(temperature=float(i % 2)) for i in range(len(prompts))]
+    warm = 0.0 if config.held_out else 1.0
+    params = [SamplingParams(warm * (i % 2)) for i in range(len(prompts))]
     generator = torch.Generator().manual_seed(config.seed * 1_000_003 + shard)
     answers = answer_batch(target, encoded, params, config.max_new_tokens, generator)
     rows = [prompt + answer for prompt, answer in zip(encoded, answers, strict=True)]
     tensors = {
-        "token_ids": torch.tensor(sum(rows, [])).to(torch.uint16),
+        "token_ids": torch.tensor([token for row in rows for token in row]).to(
+            torch.uint16
+        ),
         "lengths": torch.tensor([len(row) for row in rows], dtype=torch.int32),
         "num_prompt": torch.tensor([len(p) for p in encoded], dtype=torch.int32),
         "kind": torch.tensor([KINDS.index(p.kind) for p in prompts]).to(torch.uint8),
@@ -182,7 +195,7 @@ def _write_shard(shard: int, folder: Path) -> int:
     }
     temporary = _path(folder, shard).with_suffix(f".{os.getpid()}.tmp")
     save_file(tensors, temporary)
-    os.replace(temporary, _path(folder, shard))
+    temporary.replace(_path(folder, shard))
     return sum(map(len, answers))
 
 

@@ -1,0 +1,144 @@
+"""The target's view of every training sequence, computed once and kept on disk.
+
+Training passes over the data several times and the target is frozen, so what it says
+is stored: the tapped features that the draft reads, and the hidden state before the
+head, from which its distribution is rebuilt over any draft vocabulary. Whole logits
+would take twenty times the space. A file is named after everything that it depends
+on, so a stale one is never read. [Ours]
+"""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from tqdm import tqdm
+
+from eagle3.draft import Eagle3Draft
+from eagle3.target import Target
+from eagle3.training.data import Sequence
+from eagle3.training.losses import Teacher, TttBatch, next_token_mask
+
+SEQUENCES_PER_FILE = 64
+
+
+@dataclass(frozen=True)
+class TargetView:
+    """What the target computed on one sequence of T tokens.
+
+    features: [T, 3k] bfloat16       hidden: [T, k] float16, before the head
+    argmax: [T] int32, its best next token
+    log_normaliser: [T] float32, log of the sum of exp(logits) over all V tokens
+    """
+
+    features: Tensor
+    hidden: Tensor
+    argmax: Tensor
+    log_normaliser: Tensor
+
+
+class FeatureStore:
+    """The target's views of a list of sequences, in files under `folder`.
+
+    Missing files are computed on construction with a progress bar; a killed run goes
+    on where it stopped. Indexing reads one view from disk.
+    """
+
+    def __init__(self, target: Target, sequences: list[Sequence], folder: Path):
+        self.target = target
+        self.groups = [
+            sequences[i : i + SEQUENCES_PER_FILE]
+            for i in range(0, len(sequences), SEQUENCES_PER_FILE)
+        ]
+        folder.mkdir(parents=True, exist_ok=True)
+        identity = _target_identity(target)
+        self.paths = [folder / _file_name(identity, group) for group in self.groups]
+        todo = [i for i, path in enumerate(self.paths) if not path.exists()]
+        for i in tqdm(todo, desc="target features", disable=not todo):
+            self._write(i)
+        self._open: dict[int, object] = {}
+
+    def __getitem__(self, index: int) -> TargetView:
+        number, within = divmod(index, SEQUENCES_PER_FILE)
+        if number not in self._open:
+            self._open[number] = safe_open(self.paths[number], framework="pt")
+        file = self._open[number]
+        names = ("features", "hidden", "argmax", "log_normaliser")
+        return TargetView(*(file.get_tensor(f"{within}.{name}") for name in names))
+
+    def _write(self, number: int) -> None:
+        tensors = {}
+        for within, sequence in enumerate(self.groups[number]):
+            view = look(self.target, sequence.token_ids)
+            tensors |= {f"{within}.{name}": value for name, value in vars(view).items()}
+        path = self.paths[number]
+        temporary = path.with_suffix(f".{os.getpid()}.tmp")
+        save_file(tensors, temporary)
+        temporary.replace(path)
+
+
+def look(target: Target, token_ids: Tensor) -> TargetView:
+    """Run the target over one sequence: token_ids [T] -> its TargetView."""
+    output = target.forward(token_ids[None].to(target.device))
+    hidden = output.hidden[0].to(torch.float16)
+    if not torch.isfinite(hidden).all():
+        raise FloatingPointError(
+            "the target's hidden states overflow half precision: this target needs "
+            "its features stored in another format."
+        )
+    return TargetView(
+        output.features[0].to(torch.bfloat16).cpu().contiguous(),
+        hidden.cpu().contiguous(),
+        output.logits[0].argmax(-1).to(torch.int32).cpu(),
+        output.logits[0].float().logsumexp(-1).cpu(),
+    )
+
+
+def make_batch(
+    sequences: list[Sequence],
+    views: list[TargetView],
+    draft: Eagle3Draft,
+    head_rows: Tensor,
+) -> TttBatch:
+    """Pad sequences on the right and rebuild the teacher for this draft.
+
+    head_rows: [Vd, k]  rows of the target's head for the draft's tokens
+    """
+
+    def padded(rows: list[Tensor]) -> Tensor:
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+
+    hidden = padded([view.hidden for view in views]).float()
+    logits = hidden @ head_rows.T  # [B, T, Vd]
+    log_normaliser = padded([view.log_normaliser for view in views])
+    argmax = padded([view.argmax for view in views]).long()
+    natural = padded([sequence.natural_mask() for sequence in sequences])
+    return TttBatch(
+        features=padded([view.features for view in views]).float(),
+        input_ids=padded([sequence.token_ids for sequence in sequences]),
+        loss_mask=next_token_mask(natural),
+        teacher=Teacher(logits, argmax, logits.logsumexp(-1) - log_normaliser),
+    )
+
+
+def _target_identity(target: Target) -> str:
+    """Tells targets apart: the config, the taps and a sample of the weights."""
+    sample = target.head[:: max(1, target.vocab_size // 64)].float().sum(-1)
+    facts = [
+        target.config.to_dict(),
+        target.taps,
+        [f"{x:.4f}" for x in sample.tolist()],
+    ]
+    return json.dumps(facts, sort_keys=True, default=str)
+
+
+def _file_name(identity: str, group: list[Sequence]) -> str:
+    digest = hashlib.sha256(identity.encode("utf-8"))
+    for sequence in group:
+        digest.update(sequence.token_ids.to(torch.int32).numpy().tobytes() + b"|")
+    return f"features-{digest.hexdigest()[:20]}.safetensors"

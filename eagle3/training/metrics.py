@@ -1,0 +1,51 @@
+"""n-alpha: how often the draft's next token is right after n right ones.
+
+n-alpha is the acceptance rate of a drafted token when n tokens before it in the chain
+were drafted and accepted, so when n of its inputs are the draft's own output. The
+paper measures it with chains at temperature 0. [Paper, section 4.2, Figure 7]
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from eagle3.draft import Eagle3Draft
+from eagle3.training.losses import TttBatch
+
+
+@torch.no_grad()
+def n_alpha(draft: Eagle3Draft, batches: Iterable[TttBatch], steps: int) -> list[float]:
+    """n-alpha for n = 0 .. steps - 1, from every position of greedy answers.
+
+    On the target's own greedy text a drafted token is accepted exactly if it is the
+    text's next token, so chains from all positions are scored in `steps` parallel
+    passes and no text is generated. Positions after a miss don't count.
+    """
+    reached, right = torch.zeros(steps), torch.zeros(steps)
+    for batch in batches:
+        for n, (alive, correct) in enumerate(_chains(draft, batch, steps)):
+            reached[n] += alive.sum()
+            right[n] += (alive & correct).sum()
+    return (right / reached.clamp(min=1)).tolist()
+
+
+def _chains(
+    draft: Eagle3Draft, batch: TttBatch, steps: int
+) -> Iterable[tuple[Tensor, Tensor]]:
+    """Per step: [B, T] chains still alive, and whether their next token is right."""
+    ids, keys = batch.input_ids, []
+    x = draft.fuse(batch.features)
+    columns = torch.arange(ids.shape[1], device=ids.device)
+    alive = torch.ones_like(ids, dtype=torch.bool)
+    for n in range(steps):
+        # Row i reads token i+1+n and predicts token i+2+n; the row's mask says
+        # whether token i+1 belongs to the answer.
+        x = draft.forward_ttt(ids.roll(-1 - n, 1), x, columns + n, keys)
+        predicted = draft.d2t[draft.logits(x).argmax(-1)]
+        is_answer = batch.loss_mask.roll(-1 - n, 1).bool()
+        is_answer[:, ids.shape[1] - 1 - n :] = False
+        alive = alive & batch.loss_mask.bool() & is_answer
+        correct = predicted == ids.roll(-2 - n, 1)
+        yield alive, correct
+        alive = alive & correct
