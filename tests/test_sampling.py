@@ -425,7 +425,8 @@ def two_tokens(target: torch.Tensor, draft: torch.Tensor, trials: int) -> torch.
         decision = verify_chain(
             [d1, d2], draft[[0, d1]], target[[0, d1, d2]], generator=draw
         )
-        emitted = [d1, d2][: decision.num_accepted] + [decision.next_token]
+        kept = [d1, d2][: decision.num_accepted]
+        emitted = [*kept, decision.next_token]
         if len(emitted) == 1:  # the next cycle starts: let the target decode alone
             emitted.append(int(sample(target[emitted[0]], draw)))
         counts[emitted[0], emitted[1]] += 1
