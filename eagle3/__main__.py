@@ -1,0 +1,160 @@
+"""The command line: `python -m eagle3 --help`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from eagle3 import fetch as fetching
+from eagle3.checkpoint import load_draft, save_draft
+from eagle3.draft import DraftConfig, Eagle3Draft
+from eagle3.drafters import Eagle3Drafter, VanillaDrafter
+from eagle3.engine import Engine, Request, prompt_to_ids
+from eagle3.sampling import SamplingParams
+from eagle3.target import fetch_default_model, library_model, load_target
+
+app = typer.Typer(
+    help="EAGLE-3 speculative decoding: fetch, generate, generate-data, train, "
+    "evaluate, bench.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Data = Annotated[Path, typer.Option(help="Folder of generate-data.")]
+
+
+@app.command()
+def fetch() -> None:
+    """Fetch the default model once and convert it into the user's cache."""
+    print(f"model ready: {fetch_default_model()}")
+
+
+@app.command()
+def generate(
+    prompt: str,
+    draft: Annotated[Path | None, typer.Option(help="Draft folder.")] = None,
+    max_new_tokens: int = 128,
+    chain_length: Annotated[int, typer.Option(help="0 decodes without a draft.")] = 3,
+    temperature: float = 0.0,
+) -> None:
+    """Answer PROMPT, token by token, and say how long the accepted chains were."""
+    target = load_target()
+    drafter = VanillaDrafter()
+    if chain_length != 0:
+        drafter = Eagle3Drafter(target, load_draft(draft, target), chain_length)
+    request = Request(
+        prompt_to_ids(target, prompt),
+        max_new_tokens,
+        SamplingParams(temperature),
+        target.eos_token_ids,
+    )
+    engine, shown, num_cycles, seconds = Engine(target, drafter, request), "", -1, 0.0
+    for cycle in engine.cycles():
+        num_cycles += 1
+        seconds += cycle.draft_seconds + cycle.target_seconds + cycle.other_seconds
+        text = target.decode(engine.emitted)
+        if not text.endswith("\N{REPLACEMENT CHARACTER}"):
+            print(text[len(shown) :], end="", flush=True)
+            shown = text
+    tau = (len(engine.emitted) - 1) / max(1, num_cycles)
+    print(
+        f"\n\n[{len(engine.emitted)} tokens, {len(engine.emitted) / seconds:.1f} per "
+        f"second, acceptance length {tau:.2f} tokens per target pass, stopped by "
+        f"{engine.finish_reason}]"
+    )
+
+
+@app.command()
+def generate_data(  # noqa: PLR0913  options of a command line
+    out: Data,
+    num_prompts: int = 3000,
+    max_new_tokens: int = 192,
+    held_out: Annotated[
+        bool, typer.Option(help="Evaluation prompts, all at temperature 0.")
+    ] = False,
+    workers: Annotated[int, typer.Option(help="Processes.")] = 2,
+    seed: int = 0,
+) -> None:
+    """Let the target answer prompts and store the tokens. Run again to go on."""
+    from eagle3.training.data import DataConfig, generate_data
+
+    config = DataConfig(num_prompts, max_new_tokens, seed=seed, held_out=held_out)
+    generate_data(config, out, workers)
+
+
+@app.command()
+def train(  # noqa: PLR0913  options of a command line
+    data: Data,
+    held_out: Annotated[Path, typer.Option(help="Folder of held-out answers.")],
+    out: Annotated[Path, typer.Option(help="Where the run keeps its files.")],
+    epochs: int = 3,
+    draft_vocab_size: int = 4096,
+    ttt_steps: int = 4,
+    learning_rate: float = 4e-4,
+    seed: int = 0,
+) -> None:
+    """Train an EAGLE-3 draft for the default target. Run again to go on."""
+    from eagle3.training.data import load_data
+    from eagle3.training.initialise import initialise_from_target
+    from eagle3.training.trainer import TrainConfig, Trainer
+    from eagle3.training.vocabulary import (
+        choose_draft_vocabulary,
+        count_answer_tokens,
+        coverage,
+    )
+
+    sequences, evaluation = load_data(data), load_data(held_out)
+    target = load_target()
+    counts = count_answer_tokens(sequences, target.vocab_size)
+    vocabulary = choose_draft_vocabulary(counts, draft_vocab_size)
+    print(
+        f"{len(sequences)} sequences, {int(counts.sum())} answer tokens; the draft "
+        f"vocabulary covers {coverage(counts, vocabulary):.1%} of them"
+    )
+    config = DraftConfig.for_target(target.config, draft_vocab_size, target.taps)
+    draft = Eagle3Draft(config, target.embedding, vocabulary)
+    initialise_from_target(draft, library_model().state_dict())
+    settings = TrainConfig(
+        epochs=epochs, learning_rate=learning_rate, ttt_steps=ttt_steps, seed=seed
+    )
+    trainer = Trainer(target, draft, (sequences, evaluation), out, settings)
+    trainer.train()
+    save_draft(draft, out / "final", torch.float16)
+    print(f"n-alpha on held-out prompts: {trainer.evaluate()}")
+    print(f"draft saved in {out / 'final'}")
+
+
+@app.command()
+def evaluate(
+    held_out: Annotated[Path, typer.Option(help="Folder of held-out answers.")],
+    draft: Annotated[Path | None, typer.Option(help="Draft folder.")] = None,
+    steps: Annotated[int, typer.Option(help="n-alpha for n below this.")] = 5,
+) -> None:
+    """Print a draft's n-alpha on held-out greedy answers."""
+    from eagle3.training.data import load_data
+    from eagle3.training.features import look, make_batch
+    from eagle3.training.metrics import n_alpha
+
+    target = load_target()
+    model, sequences = load_draft(draft, target), load_data(held_out)
+    head_rows = target.head[model.d2t].float()
+    batches = (
+        make_batch([s], [look(target, s.token_ids)], model, head_rows)
+        for s in sequences
+    )
+    for n, alpha in enumerate(n_alpha(model, batches, steps)):
+        print(f"{n}-alpha {alpha:.3f}")
+
+
+def main() -> None:
+    """Run the command line; a foreseen error is one sentence, not a traceback."""
+    try:
+        app()
+    except (ValueError, OSError, fetching.FetchError, FloatingPointError) as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+if __name__ == "__main__":
+    main()
