@@ -148,6 +148,58 @@ def evaluate(
         print(f"{n}-alpha {alpha:.3f}")
 
 
+@app.command("shrink-vocabulary")
+def shrink(draft: Path, out: Path, data: Data, size: int = 5000) -> None:
+    """Keep only the SIZE most frequent tokens of DRAFT's vocabulary, in OUT."""
+    from eagle3.training.data import load_data
+    from eagle3.training.vocabulary import (
+        choose_draft_vocabulary,
+        count_answer_tokens,
+        shrink_vocabulary,
+    )
+
+    target = load_target()
+    counts = count_answer_tokens(load_data(data), target.vocab_size)
+    kept = choose_draft_vocabulary(counts, size)
+    small = shrink_vocabulary(load_draft(draft, target), kept)
+    save_draft(small, out, torch.float16)
+    print(f"draft with a vocabulary of {size} tokens saved in {out}")
+
+
+@app.command()
+def bench(
+    out: Annotated[Path, typer.Option(help="Folder of the results file.")] = Path(
+        "figures/results"
+    ),
+    draft: Annotated[Path | None, typer.Option(help="Draft folder.")] = None,
+    temperature: float = 0.0,
+    prompts_per_kind: int = 3,
+    rounds: int = 2,
+) -> None:
+    """Measure speedups side by side and write speedup.json (or speedup_t1.json)."""
+    from eagle3.bench import speedup
+    from eagle3.bench.environment import write_results
+
+    config = speedup.SpeedupConfig(
+        prompts_per_kind, rounds=rounds, temperature=temperature
+    )
+    target = load_target()
+    runs = speedup.measure_speedup(
+        target, load_draft(draft, target), library_model(), config
+    )
+    summary = speedup.summarise(runs)
+    for name, found in summary.items():
+        low, high = found["speedup_interval_95"]
+        print(
+            f"{name:22} {found['speedup']:.2f}x [{low:.2f}, {high:.2f}]  acceptance "
+            f"length {found['acceptance_length']:.2f}  same tokens: "
+            f"{found['same_tokens']}"
+        )
+    results = {"config": vars(config), "summary": summary, "runs": speedup.rows(runs)}
+    name = "speedup" if temperature == 0 else "speedup_t1"
+    print(f"written: {write_results(name, results, out, config.seed)}")
+
+
 def main() -> None:
     """Run the command line; a foreseen error is one sentence, not a traceback."""
     try:

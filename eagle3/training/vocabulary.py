@@ -5,11 +5,13 @@ token outside can't be proposed; the target still emits it itself, so nothing is
 but speed. [Code: eagle/traineagle3, which counts the tokens under the loss mask]
 """
 
+import dataclasses
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
+from eagle3.draft import Eagle3Draft
 from eagle3.training.data import Sequence
 
 
@@ -41,3 +43,28 @@ def choose_draft_vocabulary(counts: Tensor, size: int) -> Tensor:
 def coverage(counts: Tensor, draft_vocab: Tensor) -> float:
     """The share of counted tokens that the draft can propose, from 0 to 1."""
     return (counts[draft_vocab].sum() / counts.sum()).item()
+
+
+@torch.no_grad()
+def shrink_vocabulary(draft: Eagle3Draft, draft_vocab: Tensor) -> Eagle3Draft:
+    """The same draft with a smaller vocabulary: its head keeps fewer rows.
+
+    draft_vocab: [Vd'] int64, ascending target ids, all known to `draft`
+    A token's score does not change, so nothing has to be trained again; a smaller
+    head makes every drafted token cheaper and misses more of them. Raises ValueError
+    for a token that the draft doesn't know. [Ours]
+    """
+    unknown = draft_vocab[~draft.in_draft[draft_vocab]]
+    if len(unknown):
+        raise ValueError(
+            f"token {int(unknown[0])} is not in the draft's vocabulary: only tokens "
+            "that the draft was trained on can be kept."
+        )
+    config = dataclasses.replace(draft.config, draft_vocab_size=len(draft_vocab))
+    small = Eagle3Draft(config, draft.embed.weight, draft_vocab)
+    state = draft.state_dict() | {"d2t": draft_vocab}
+    state["lm_head.weight"] = state["lm_head.weight"][
+        torch.searchsorted(draft.d2t, draft_vocab)
+    ]
+    small.load_state_dict(state)
+    return small
