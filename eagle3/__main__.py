@@ -10,7 +10,7 @@ from eagle3 import fetch as fetching
 from eagle3.checkpoint import load_draft, save_draft
 from eagle3.draft import DraftConfig, Eagle3Draft
 from eagle3.drafters import Eagle3Drafter, VanillaDrafter
-from eagle3.engine import Engine, Request, prompt_to_ids
+from eagle3.engine import Engine, Request, prompt_to_ids, text_pieces
 from eagle3.sampling import SamplingParams
 from eagle3.target import fetch_default_model, library_model, load_target
 
@@ -50,19 +50,14 @@ def generate(
         SamplingParams(temperature),
         target.eos_token_ids,
     )
-    engine, shown, num_cycles, seconds = Engine(target, drafter, request), "", -1, 0.0
-    for cycle in engine.cycles():
-        num_cycles += 1
-        seconds += cycle.draft_seconds + cycle.target_seconds + cycle.other_seconds
-        text = target.decode(engine.emitted)
-        if not text.endswith("\N{REPLACEMENT CHARACTER}"):
-            print(text[len(shown) :], end="", flush=True)
-            shown = text
-    tau = (len(engine.emitted) - 1) / max(1, num_cycles)
+    engine = Engine(target, drafter, request)
+    for piece in text_pieces(engine):
+        print(piece, end="", flush=True)
+    result = engine.result()
     print(
-        f"\n\n[{len(engine.emitted)} tokens, {len(engine.emitted) / seconds:.1f} per "
-        f"second, acceptance length {tau:.2f} tokens per target pass, stopped by "
-        f"{engine.finish_reason}]"
+        f"\n\n[{len(result.token_ids)} tokens, {result.tokens_per_second:.1f} per "
+        f"second, acceptance length {result.acceptance_length:.2f} tokens per target "
+        f"pass, stopped by {result.finish_reason}]"
     )
 
 

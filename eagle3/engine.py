@@ -12,12 +12,15 @@ target has not run on it yet; tokens before it are *committed*.
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from eagle3.draft import Eagle3Draft
 from eagle3.drafters import Drafter, Eagle3Drafter, Proposal, VanillaDrafter
+from eagle3.drafters.eagle3 import require_chain_length
 from eagle3.sampling import (
     ChainDecision,
     SamplingParams,
@@ -29,14 +32,17 @@ from eagle3.sampling import (
 from eagle3.target import Message, Target
 
 Prompt = str | Sequence[Message] | Sequence[int] | Tensor
+CHAIN_LENGTH = 3  # pays on a CPU: a block of four rows costs hardly more than one
 
 
 @dataclass(frozen=True)
 class Request:
     """One request: what to continue, and how.
 
-    prompt_ids: token ids            max_new_tokens: the most to emit
+    prompt_ids: T token ids            max_new_tokens: the most to emit
     eos_token_ids: any of these ends the answer; it may be empty
+
+    Nothing is checked here: `check_request` does it against a target. [Ours]
     """
 
     prompt_ids: tuple[int, ...]
@@ -55,8 +61,12 @@ class Cycle:
     kind: "prefill"; "replacement" after a rejection; "bonus" after a whole chain was
         accepted; "target" when nothing was drafted
     emitted: the new tokens of the answer (a stop may cut the block)
-    target_cache, draft_cache: cached positions after the cycle
+    target_cache: cached positions after the cycle, all of them committed tokens
+    draft_cache: cached positions of the drafter, all built from real features; it
+        catches up when it next drafts, so it lags behind the target's
     draft_seconds, target_seconds, other_seconds: where the time went
+
+    [Ours]
     """
 
     index: int
@@ -81,6 +91,9 @@ class GenerationResult:
     text: the same as text ("" for a target without tokenizer)
     finish_reason: "eos", "length" or "context" (the target's window is full)
     prefill, cycles: the trace
+    seconds: wall time of prefill and cycles
+
+    [Ours]
     """
 
     prompt_ids: tuple[int, ...]
@@ -117,61 +130,70 @@ def generate(  # noqa: PLR0913  the reader's one call: plain keywords serve best
     prompt: Prompt,
     *,
     max_new_tokens: int = 128,
-    chain_length: int = 3,
+    chain_length: int | None = None,
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float = 1.0,
     seed: int = 0,
-    eos_token_ids: Sequence[int] | None = None,
+    eos_token_ids: int | Sequence[int] | None = None,
 ) -> GenerationResult:
     """Answer a prompt with the target, sped up by a draft.
 
-    draft: an Eagle3Draft, any drafter (chain_length is then its own), or None for
-        vanilla decoding
+    draft: an Eagle3Draft, any drafter, or None for vanilla decoding
     prompt: a text (one user message if the target has a chat template, else plain
         text), chat messages, or token ids [T] or [1, T]
-    eos_token_ids: instead of the target's own; () never stops early
+    max_new_tokens: the most to emit; the target's context may end the answer earlier
+    chain_length: tokens that an Eagle3Draft proposes per cycle, 3 if not given; other
+        drafters bring their own
+    temperature, top_k, top_p, seed: see `SamplingParams`. The seed fixes the answer of
+        one drafter; another drafter draws other random numbers and gives another
+        answer of the same distribution
+    eos_token_ids: one or several, instead of the target's own; () never stops early
 
-    Raises ValueError for bad input, FloatingPointError when the target's logits are
-    not finite. [Ours]
+    Raises ValueError for bad input before the target runs, FloatingPointError when
+    the target's logits are not finite. [Ours]
     """
+    eos = target.eos_token_ids if eos_token_ids is None else eos_token_ids
     request = Request(
         prompt_to_ids(target, prompt),
         max_new_tokens,
         SamplingParams(temperature, top_k, top_p, seed),
-        tuple(target.eos_token_ids if eos_token_ids is None else eos_token_ids),
+        (int(eos),) if isinstance(eos, Integral) else tuple(eos),
     )
+    check_request(target, request)  # before a draft is packed
     return run(target, as_drafter(target, draft, chain_length), request)
 
 
 def run(target: Target, drafter: Drafter, request: Request) -> GenerationResult:
-    """Run one request to its end and collect the trace."""
+    """Run one request to its end and collect the trace.
+
+    Raises what `Engine` raises. [Ours]
+    """
     engine = Engine(target, drafter, request)
-    started = time.perf_counter()
-    prefill, *cycles = engine.cycles()
-    seconds = time.perf_counter() - started
-    ids = tuple(engine.emitted)
-    return GenerationResult(
-        prompt_ids=request.prompt_ids,
-        token_ids=ids,
-        text="" if target.tokenizer is None else target.decode(ids),
-        finish_reason=engine.finish_reason,
-        prefill=prefill,
-        cycles=tuple(cycles),
-        seconds=seconds,
-    )
+    for _ in engine.cycles():
+        pass
+    return engine.result()
 
 
 def stream_text(target: Target, drafter: Drafter, request: Request) -> Iterator[str]:
-    """The answer as pieces of text, one or more tokens at a time.
+    """The answer as pieces of text; joined, they are the whole text.
+
+    Raises what `Engine` raises, at the first piece. [Ours]
+    """
+    yield from text_pieces(Engine(target, drafter, request))
+
+
+def text_pieces(engine: "Engine") -> Iterator[str]:
+    """Run an engine to its end and yield its text, one or more tokens at a time.
 
     A character whose bytes are spread over several tokens is held back until it is
-    whole. Joined, the pieces are the whole text.
+    whole. The trace is in `engine.result()` afterwards. Raises ValueError for a
+    target without tokenizer. [Ours]
     """
-    engine, shown = Engine(target, drafter, request), ""
+    shown = ""
     for _ in engine.cycles():
-        text = target.decode(engine.emitted)
-        if engine.finish_reason == "" and text.endswith("\N{REPLACEMENT CHARACTER}"):
+        text = engine.target.decode(engine.emitted)
+        if not engine.finish_reason and text.endswith("\N{REPLACEMENT CHARACTER}"):
             continue
         if piece := text[len(shown) :]:
             yield piece
@@ -179,53 +201,81 @@ def stream_text(target: Target, drafter: Drafter, request: Request) -> Iterator[
 
 
 def as_drafter(
-    target: Target, draft: Eagle3Draft | Drafter | None, chain_length: int
+    target: Target, draft: Eagle3Draft | Drafter | None, chain_length: int | None = None
 ) -> Drafter:
-    """The drafter for a draft: a chain for an Eagle3Draft, vanilla for None."""
+    """The drafter for a draft: a chain for an Eagle3Draft, vanilla for None.
+
+    chain_length: for an Eagle3Draft, 3 if None; vanilla decoding has no use for it
+    Raises ValueError for a draft that doesn't fit, and for a chain length that is out
+    of range or given along with a drafter, which has its own. [Ours]
+    """
+    if chain_length is not None:
+        require_chain_length(chain_length)
     if draft is None:
         return VanillaDrafter()
     if isinstance(draft, Eagle3Draft):
-        return Eagle3Drafter(target, draft, chain_length)
+        return Eagle3Drafter(target, draft, chain_length or CHAIN_LENGTH)
+    if chain_length is not None:
+        raise ValueError(
+            f"chain length {chain_length} can't be applied to a "
+            f"{type(draft).__name__}: set the length where that drafter is made."
+        )
     return draft
 
 
 def prompt_to_ids(target: Target, prompt: Prompt) -> tuple[int, ...]:
     """Token ids of a prompt in any of the forms that `generate` takes.
 
-    Raises ValueError for an empty prompt or one of another type.
+    Raises ValueError for an empty prompt, one of another type, or several. [Ours]
     """
     if isinstance(prompt, Tensor):
-        if prompt.dim() == 2 and prompt.shape[0] > 1:
-            raise ValueError(
-                f"{prompt.shape[0]} prompts at once are not supported here: call "
-                "generate once for each."
-            )
-        return tuple(prompt.flatten().tolist())
+        return _tensor_to_ids(prompt)
     if isinstance(prompt, str):
         if not prompt:
-            raise ValueError("the prompt is empty: give at least one token.")
-        has_template = getattr(target.tokenizer, "chat_template", None) is not None
-        if has_template:
+            raise ValueError(_EMPTY)
+        if getattr(target.tokenizer, "chat_template", None) is not None:
             return tuple(target.encode_chat([{"role": "user", "content": prompt}]))
         return tuple(target.encode(prompt))
     items = list(prompt)
-    if items and all(isinstance(item, int) for item in items):
-        return tuple(items)
-    if items and all(isinstance(item, dict) for item in items):
-        return tuple(target.encode_chat(items))
     if not items:
-        raise ValueError("the prompt is empty: give at least one token.")
+        raise ValueError(_EMPTY)
+    if all(isinstance(item, Integral) for item in items):
+        return tuple(map(int, items))
+    if all(isinstance(item, dict) for item in items):
+        return tuple(target.encode_chat(items))
     raise ValueError(
         f"a prompt of {type(items[0]).__name__} items is not one prompt: pass a text, "
         "chat messages or token ids, and call generate once for each prompt."
     )
 
 
+_EMPTY = "the prompt is empty: give at least one token."
+
+
+def _tensor_to_ids(prompt: Tensor) -> tuple[int, ...]:
+    if prompt.dim() == 2 and prompt.shape[0] > 1:
+        raise ValueError(
+            f"{prompt.shape[0]} prompts at once are not supported here: call "
+            "generate once for each."
+        )
+    whole_numbers = not (prompt.is_floating_point() or prompt.is_complex())
+    if prompt.dim() not in (1, 2) or not whole_numbers:
+        raise ValueError(
+            f"a prompt tensor of shape {tuple(prompt.shape)} and {prompt.dtype} holds "
+            "no token ids: pass whole numbers as [T] or [1, T]."
+        )
+    return tuple(prompt.flatten().tolist())
+
+
 def check_request(target: Target, request: Request) -> None:
-    """Refuse a request that can't be run, before any work. Raises ValueError."""
+    """Refuse a request that can't be run on this target, before any work.
+
+    Raises ValueError for an empty prompt, ids outside the vocabulary, a prompt that
+    leaves no room in the context, and max_new_tokens below 1. [Ours]
+    """
     ids = request.prompt_ids
     if not ids:
-        raise ValueError("the prompt is empty: give at least one token.")
+        raise ValueError(_EMPTY)
     wrong = [token for token in ids if not 0 <= token < target.vocab_size]
     if wrong:
         raise ValueError(
@@ -237,20 +287,31 @@ def check_request(target: Target, request: Request) -> None:
             f"the prompt has {len(ids)} tokens and the target's context is "
             f"{target.max_positions}, with room for none of the answer: shorten it."
         )
-    if request.max_new_tokens < 1:
+    count = request.max_new_tokens
+    if not isinstance(count, Integral) or count < 1:
         raise ValueError(
-            f"max_new_tokens is {request.max_new_tokens}: ask for at least 1."
+            f"max_new_tokens is {count!r}: ask for a whole number of at least 1."
         )
 
 
 class Engine:
-    """Runs one request; `cycles()` is the loop, `emitted` the answer so far. [Ours]"""
+    """Runs one request on a target with a drafter, cycle by cycle.
+
+    emitted: the answer so far            trace: its cycles so far, prefill first
+    finish_reason: "" until the answer ends
+    seconds: time spent in cycles, not what the caller did between them
+
+    A drafter serves one engine at a time. Raises ValueError for a request that
+    can't be run; nothing is computed before `cycles`. [Paper, section 3.1; Ours]
+    """
 
     def __init__(self, target: Target, drafter: Drafter, request: Request):
         check_request(target, request)
         self.target, self.drafter, self.request = target, drafter, request
         self.emitted: list[int] = []
+        self.trace: list[Cycle] = []
         self.finish_reason = ""
+        self.seconds = 0.0
         self.generator = torch.Generator(target.device)
         self.generator.manual_seed(request.sampling.seed)
         wanted = len(request.prompt_ids) + request.max_new_tokens
@@ -259,11 +320,33 @@ class Engine:
         drafter.start(self.max_length)
 
     def cycles(self) -> Iterator[Cycle]:
-        """Yield the prefill, then one cycle at a time until the answer ends."""
-        yield self._prefill()
-        while not self.finish_reason:
-            yield self._cycle()
+        """Yield the prefill, then one cycle at a time until the answer ends.
 
+        Raises FloatingPointError, with the step, when the target's logits are not
+        finite. [Ours]
+        """
+        while not self.finish_reason:
+            started = time.perf_counter()
+            cycle = self._cycle() if self.trace else self._prefill()
+            self.trace.append(cycle)
+            self.seconds += time.perf_counter() - started
+            yield cycle
+
+    def result(self) -> GenerationResult:
+        """The answer with its trace, once at least the prefill has run. [Ours]"""
+        prefill, *cycles = self.trace
+        ids, tokenizer = tuple(self.emitted), self.target.tokenizer
+        return GenerationResult(
+            prompt_ids=self.request.prompt_ids,
+            token_ids=ids,
+            text="" if tokenizer is None else self.target.decode(ids),
+            finish_reason=self.finish_reason,
+            prefill=prefill,
+            cycles=tuple(cycles),
+            seconds=self.seconds,
+        )
+
+    @torch.inference_mode()
     def _prefill(self) -> Cycle:
         clock = _Clock()
         prompt = self.request.prompt_ids
@@ -274,6 +357,7 @@ class Engine:
         decision = self._decide(Proposal(()), output.logits[0])
         return self._commit(Proposal(()), decision, clock)
 
+    @torch.inference_mode()
     def _cycle(self) -> Cycle:
         clock = _Clock()
         pending = self.emitted[-1]
@@ -292,7 +376,11 @@ class Engine:
         return self._commit(proposal, decision, clock)
 
     def _room(self) -> int:
-        """How many tokens are worth drafting: one more comes from the target."""
+        """How many tokens are worth drafting: one more comes from the target.
+
+        So the newest token that can be emitted is never run, and no drafted one lies
+        at the end of the context or past it.
+        """
         return self.max_length - len(self.request.prompt_ids) - len(self.emitted) - 1
 
     def _row(self, ids: Sequence[int]) -> Tensor:
@@ -306,9 +394,12 @@ class Engine:
             best = logits.argmax(-1)
             return verify_chain_greedy(list(proposal.tokens), best)
         p = next_token_distribution(logits, params)
-        if not proposal.tokens:
+        tokens, q = list(proposal.tokens), proposal.probs
+        if not tokens:
             return ChainDecision(0, int(sample(p[0], self.generator)), "bonus")
-        return verify_chain(list(proposal.tokens), proposal.probs, p, self.generator)
+        if q is None:  # chosen without chance: q is 1 at each token
+            q = F.one_hot(torch.tensor(tokens, device=p.device), p.shape[-1]).to(p)
+        return verify_chain(tokens, q, p, self.generator)
 
     def _require_finite(self, logits: Tensor) -> None:
         # One maximum per row is enough: NaN and inf both show in it.
@@ -323,8 +414,6 @@ class Engine:
         self, proposal: Proposal, decision: ChainDecision, clock: "_Clock"
     ) -> Cycle:
         """Emit token by token until a stop, then roll the target's cache back."""
-        index = 0 if not self.emitted else self._index + 1
-        self._index = index
         block = (*proposal.tokens[: decision.num_accepted], decision.next_token)
         emitted = []
         for token in block:
@@ -336,12 +425,12 @@ class Engine:
         committed = len(self.request.prompt_ids) + len(self.emitted) - 1
         self.cache.rollback(self.cache.length - committed)
         return Cycle(
-            index=index,
+            index=len(self.trace),
             drafted=proposal.tokens,
             draft_probs=_own_probs(proposal),
             num_accepted=decision.num_accepted,
             next_token=decision.next_token,
-            kind=_kind(index, proposal, decision),
+            kind=self._kind(proposal, decision),
             emitted=tuple(emitted),
             target_cache=self.cache.length,
             draft_cache=self.drafter.cache_length,
@@ -356,18 +445,17 @@ class Engine:
         total = len(self.request.prompt_ids) + len(self.emitted)
         return "context" if total == self.target.max_positions else ""
 
+    def _kind(self, proposal: Proposal, decision: ChainDecision) -> str:
+        if not self.trace:
+            return "prefill"
+        return decision.kind if proposal.tokens else "target"
+
 
 def _own_probs(proposal: Proposal) -> tuple[float, ...]:
     if proposal.probs is None:
         return (1.0,) * len(proposal.tokens)
     tokens = torch.tensor(proposal.tokens, device=proposal.probs.device)
     return tuple(proposal.probs.gather(1, tokens[:, None])[:, 0].tolist())
-
-
-def _kind(index: int, proposal: Proposal, decision: ChainDecision) -> str:
-    if index == 0:
-        return "prefill"
-    return decision.kind if proposal.tokens else "target"
 
 
 class _Clock:

@@ -19,8 +19,11 @@ class Proposal:
     """A chain of drafted tokens, to follow the pending token.
 
     tokens: n target ids, n may be 0
-    probs: [n, V]  the distribution q that each token was really drawn from; None at
-        temperature 0, where every token is deterministic and the rule doesn't read q
+    probs: [n, V]  the distribution q that each token was really drawn from, on the
+        target's device; None when the tokens were chosen without chance, so that q is
+        1 at each of them (always so at temperature 0)
+
+    [Paper, section 2.1]
     """
 
     tokens: tuple[int, ...]

@@ -7,9 +7,10 @@ draft's own output a takes its place. [Paper, section 3.1, Figure 5]
 
 import copy
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from eagle3.draft import Eagle3Draft, require_fit
 from eagle3.drafters.base import NOTHING, Proposal
@@ -23,22 +24,20 @@ MAX_CHAIN_LENGTH = 64
 class Eagle3Drafter:
     """Drafts a chain of up to `chain_length` tokens with an EAGLE-3 draft.
 
-    The draft is copied and its linear layers are prepacked where the machine allows;
-    the original stays trainable. Raises ValueError when the draft doesn't fit the
-    target or chain_length is out of range. [Paper; packing: Ours]
+    target: whose tokens and features it will be shown
+    draft: is copied, put where the target is, and prepacked where the machine allows;
+        the original stays as it is and trainable
+    chain_length: tokens per cycle, 1 to 64
+
+    Raises ValueError when the draft doesn't fit the target or chain_length is out of
+    range. [Paper, section 3.1; packing: Ours]
     """
 
     def __init__(self, target: Target, draft: Eagle3Draft, chain_length: int = 3):
         require_fit(draft.config, target)
-        if not 1 <= chain_length <= MAX_CHAIN_LENGTH:
-            raise ValueError(
-                f"chain length {chain_length} is out of range: draft 1 to "
-                f"{MAX_CHAIN_LENGTH} tokens, or use VanillaDrafter to draft none."
-            )
+        require_chain_length(chain_length)
         self.chain_length = chain_length
-        shared = {id(draft.embed): draft.embed}  # frozen and large: not copied
-        self.draft = copy.deepcopy(draft, shared).to(target.device, target.dtype)
-        pack_linear_layers(self.draft)
+        self.draft = _inference_copy(draft, target)
 
     def start(self, max_length: int) -> None:
         """Forget the last request and make room for `max_length` positions."""
@@ -110,3 +109,24 @@ class Eagle3Drafter:
         q = next_token_distribution(logits, params)
         token = self.draft.d2t[sample(q, generator)][:, None]
         return token, self.draft.to_target_vocab(q)[0]
+
+
+def require_chain_length(chain_length: int) -> None:
+    """Raise ValueError unless it is a whole number from 1 to 64. [Ours]"""
+    whole = isinstance(chain_length, Integral)
+    if not whole or not 1 <= chain_length <= MAX_CHAIN_LENGTH:
+        raise ValueError(
+            f"chain length {chain_length!r} is out of range: draft 1 to "
+            f"{MAX_CHAIN_LENGTH} tokens, or pass None as the draft to draft none."
+        )
+
+
+def _inference_copy(draft: Eagle3Draft, target: Target) -> Eagle3Draft:
+    """A packed copy in the target's dtype, on its device."""
+    # The embedding is large and frozen: the copy gets a parameter of its own on the
+    # same memory, so that a change of dtype or device leaves the original alone.
+    weight = draft.embed.weight
+    alias = nn.Parameter(weight.detach(), requires_grad=False)
+    twin = copy.deepcopy(draft, {id(weight): alias}).to(target.device, target.dtype)
+    pack_linear_layers(twin)
+    return twin

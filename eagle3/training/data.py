@@ -5,17 +5,21 @@ target's own answers. [Paper, section 4] Half of the prompts are answered at
 temperature 0, half at 1, because the draft will meet both. [Ours]
 
 The work is cut into shards of prompts. Each shard is one safetensors file that
-appears when it is complete: a killed run loses one shard at most and goes on from
-there, and every shard depends on its own seed alone.
+appears when it is complete: a killed run loses one shard per worker at most and goes
+on from there. A shard depends on its own seed alone and says what it was made from, so
+that answers of two configurations are never mixed.
 """
 
+import hashlib
+import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from tqdm import tqdm
@@ -29,17 +33,20 @@ from eagle3.training.prompts import (
     training_prompts,
 )
 
-MAX_STORED_VOCABULARY = 2**16  # ids are stored as uint16
+_MADE_FROM = "made_from"  # key in a shard's metadata
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What to generate. One shard of the same config is always the same tokens.
+    """What to generate. The same config gives the same tokens (same machine, threads).
 
     num_prompts: how many prompts, balanced over the kinds
     max_new_tokens: the longest answer, in tokens
     prompts_per_shard: prompts answered together in one batch
     held_out: answer evaluation prompts, all at temperature 0, to measure on
+
+    Raises ValueError for a count below 1, or too few held-out prompts for all kinds.
+    [Ours]
     """
 
     num_prompts: int = 3000
@@ -47,6 +54,18 @@ class DataConfig:
     prompts_per_shard: int = 48
     seed: int = 0
     held_out: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("num_prompts", "max_new_tokens", "prompts_per_shard"):
+            if getattr(self, name) < 1:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}: generate at least 1."
+                )
+        if self.held_out and self.num_prompts < len(KINDS):
+            raise ValueError(
+                f"{self.num_prompts} held-out prompts are too few for all "
+                f"{len(KINDS)} kinds: take at least {len(KINDS)}."
+            )
 
     def shards(self) -> list[list[Prompt]]:
         """The prompts of each shard."""
@@ -63,6 +82,9 @@ class Sequence:
     """One prompt with the target's answer.
 
     token_ids: [T] int64, prompt first      num_prompt: tokens of the prompt
+    kind: of the prompt, see `KINDS`      temperature: that the answer was drawn at
+
+    [Ours]
     """
 
     token_ids: Tensor
@@ -71,17 +93,21 @@ class Sequence:
     temperature: float
 
     def natural_mask(self) -> Tensor:
-        """[T] bool, True where the token belongs to the answer."""
+        """[T] bool, True where the token belongs to the answer. [Code]"""
         return torch.arange(len(self.token_ids)) >= self.num_prompt
 
 
 def generate_data(config: DataConfig, folder: Path, workers: int = 1) -> None:
     """Answer all prompts with the default target and store them under `folder`.
 
+    workers: processes, which share the machine's cores
     Shards that are already there are kept: run the same command again to go on.
+    Raises ValueError when `folder` holds shards of another configuration. [Ours]
     """
+    if workers < 1:
+        raise ValueError(f"{workers} workers can't answer anything: take at least 1.")
     folder.mkdir(parents=True, exist_ok=True)
-    todo = [i for i in range(len(config.shards())) if not _path(folder, i).exists()]
+    todo = [i for i, _ in enumerate(config.shards()) if not _is_done(config, folder, i)]
     threads = max(1, (os.cpu_count() or 1) // workers)
     with ProcessPoolExecutor(
         workers, initializer=_start_worker, initargs=(config, threads)
@@ -96,7 +122,7 @@ def generate_data(config: DataConfig, folder: Path, workers: int = 1) -> None:
 def load_data(folder: Path) -> list[Sequence]:
     """All sequences stored under `folder`, in the order of their shards.
 
-    Raises FileNotFoundError when there are none.
+    Raises FileNotFoundError when there are none. [Ours]
     """
     paths = sorted(folder.glob("shard-*.safetensors"))
     if not paths:
@@ -115,9 +141,14 @@ def answer_batch(
 ) -> list[list[int]]:
     """The target's answers to several prompts at once, prompts of any length.
 
+    prompts: B lists of token ids      params: B, how each is answered
+    generator: draws for all rows; the seeds in `params` are not used
+    Returns B lists of token ids. An answer ends with its end-of-sequence token, or has
+    `max_new_tokens` tokens.
+
     Prompts are padded on the left. Rows that have ended leave the batch as soon as a
-    quarter of it is done, so late rows don't pay for early ones. An answer ends with
-    its end-of-sequence token, or has `max_new_tokens` tokens.
+    quarter of it is done, so late rows don't pay for early ones. Raises ValueError
+    when a prompt and its answer don't fit into the target's context. [Ours]
     """
     longest = max(map(len, prompts))
     ids = torch.zeros(len(prompts), longest, dtype=torch.long)
@@ -153,17 +184,38 @@ def answer_batch(
 
 
 def _choose(logits: Tensor, params: list[SamplingParams], generator) -> Tensor:
-    """One token per row, each row with its own temperature: [B, V] -> [B]."""
+    """One token per row, each row in its own way: [B, V] -> [B]."""
     chosen = logits.argmax(-1)
-    sampled = [row for row, p in enumerate(params) if not p.is_greedy]
-    if sampled:
-        probs = next_token_distribution(logits[sampled], params[sampled[0]])
-        chosen[sampled] = sample(probs, generator)
+    for wanted in dict.fromkeys(params):  # rows that share their way are drawn at once
+        if not wanted.is_greedy:
+            rows = [row for row, p in enumerate(params) if p == wanted]
+            probs = next_token_distribution(logits[rows], wanted)
+            chosen[rows] = sample(probs, generator)
     return chosen
 
 
 def _path(folder: Path, shard: int) -> Path:
     return folder / f"shard-{shard:05d}.safetensors"
+
+
+def _is_done(config: DataConfig, folder: Path, shard: int) -> bool:
+    path = _path(folder, shard)
+    if not path.exists():
+        return False
+    with safe_open(path, framework="pt") as file:
+        made_from = (file.metadata() or {}).get(_MADE_FROM)
+    if made_from != _identity(config, shard):
+        raise ValueError(
+            f"{path} was made from another configuration or other prompts: generate "
+            "into a new folder, or go on with the settings that it was begun with."
+        )
+    return True
+
+
+def _identity(config: DataConfig, shard: int) -> str:
+    """Everything that a shard's tokens depend on, as one short text."""
+    facts = [asdict(config), [prompt.text for prompt in config.shards()[shard]]]
+    return hashlib.sha256(json.dumps(facts).encode("utf-8")).hexdigest()[:20]
 
 
 def _start_worker(config: DataConfig, threads: int) -> None:
@@ -174,6 +226,11 @@ def _start_worker(config: DataConfig, threads: int) -> None:
 
 def _write_shard(shard: int, folder: Path) -> int:
     config, target = _worker
+    if target.vocab_size > 2**16:
+        raise ValueError(
+            f"token ids are stored in 16 bits, too few for a vocabulary of "
+            f"{target.vocab_size}: use a target with at most {2**16} tokens."
+        )
     prompts = sorted(config.shards()[shard], key=lambda prompt: len(prompt.text))
     encoded = [
         target.encode_chat([{"role": "user", "content": prompt.text}])
@@ -194,7 +251,7 @@ def _write_shard(shard: int, folder: Path) -> int:
         "temperature": torch.tensor([p.temperature for p in params]),
     }
     temporary = _path(folder, shard).with_suffix(f".{os.getpid()}.tmp")
-    save_file(tensors, temporary)
+    save_file(tensors, temporary, {_MADE_FROM: _identity(config, shard)})
     temporary.replace(_path(folder, shard))
     return sum(map(len, answers))
 

@@ -34,6 +34,8 @@ class TargetView:
     features: [T, 3k] bfloat16       hidden: [T, k] float16, before the head
     argmax: [T] int32, its best next token
     log_normaliser: [T] float32, log of the sum of exp(logits) over all V tokens
+
+    [Ours; features: Paper, section 3.1]
     """
 
     features: Tensor
@@ -46,7 +48,7 @@ class FeatureStore:
     """The target's views of a list of sequences, in files under `folder`.
 
     Missing files are computed on construction with a progress bar; a killed run goes
-    on where it stopped. Indexing reads one view from disk.
+    on where it stopped. Raises what `look` raises. [Ours]
     """
 
     def __init__(self, target: Target, sequences: list[Sequence], folder: Path):
@@ -64,6 +66,7 @@ class FeatureStore:
         self._open: dict[int, object] = {}
 
     def __getitem__(self, index: int) -> TargetView:
+        """Read the view of sequence `index` from disk. [Ours]"""
         number, within = divmod(index, SEQUENCES_PER_FILE)
         if number not in self._open:
             self._open[number] = safe_open(self.paths[number], framework="pt")
@@ -83,7 +86,11 @@ class FeatureStore:
 
 
 def look(target: Target, token_ids: Tensor) -> TargetView:
-    """Run the target over one sequence: token_ids [T] -> its TargetView."""
+    """Run the target over one sequence: token_ids [T] -> its TargetView, on the CPU.
+
+    Raises ValueError for a sequence beyond the target's context, FloatingPointError
+    when its hidden states don't fit into float16. [Ours]
+    """
     output = target.forward(token_ids[None].to(target.device))
     hidden = output.hidden[0].to(torch.float16)
     if not torch.isfinite(hidden).all():
@@ -107,11 +114,14 @@ def make_batch(
 ) -> TttBatch:
     """Pad sequences on the right and rebuild the teacher for this draft.
 
-    head_rows: [Vd, k]  rows of the target's head for the draft's tokens
+    sequences, views: B of each, in the same order
+    head_rows: [Vd, k] float32  rows of the target's head for the draft's tokens
+    Returns the batch on the device of `head_rows`, which must be the draft's. [Ours]
     """
 
     def padded(rows: list[Tensor]) -> Tensor:
-        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        batch = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        return batch.to(head_rows.device)
 
     hidden = padded([view.hidden for view in views]).float()
     logits = hidden @ head_rows.T  # [B, T, Vd]
@@ -127,12 +137,20 @@ def make_batch(
 
 
 def _target_identity(target: Target) -> str:
-    """Tells targets apart: the config, the taps and a sample of the weights."""
-    sample = target.head[:: max(1, target.vocab_size // 64)].float().sum(-1)
+    """Tells targets apart: what they are, and what they compute on a fixed text.
+
+    Fine-tuned weights can hide anywhere, so the weights are judged by their result,
+    rounded so that another number of threads makes no other target.
+    """
+    ids = torch.randint(
+        target.vocab_size, (1, 32), generator=torch.Generator().manual_seed(0)
+    )
+    output = target.forward(ids.to(target.device))
     facts = [
         target.config.to_dict(),
         target.taps,
-        [f"{x:.4f}" for x in sample.tolist()],
+        str(target.dtype),
+        [f"{x:.2f}" for x in output.logits[0].float().logsumexp(-1).tolist()],
     ]
     return json.dumps(facts, sort_keys=True, default=str)
 

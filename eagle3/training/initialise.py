@@ -11,6 +11,7 @@ from torch import Tensor
 
 from eagle3.draft import Eagle3Draft
 
+_LAYERS = "model.layers."
 _LAYER = {
     "self_attn.o_proj": "o",
     "mlp.gate_proj": "gate",
@@ -28,20 +29,19 @@ _ON_FEATURE_STREAM = {"self_attn.q_proj": "q", "self_attn.k_proj": "k"} | {
 def initialise_from_target(draft: Eagle3Draft, weights: dict[str, Tensor]) -> None:
     """Copy the last layer, final norm and head rows of a Llama-like target.
 
-    weights: the target's state dict under the library's names. Raises ValueError
-    when a tensor is missing or doesn't have the draft's shape.
+    weights: the target's state dict under the library's names
+    Raises ValueError when a tensor is missing or doesn't have the draft's shape. [Ours]
     """
-    last = max(
-        int(name.split(".")[2]) for name in weights if name.startswith("model.layers.")
-    )
+    layers = [name.split(".")[2] for name in weights if name.startswith(_LAYERS)]
+    last = max(map(int, layers), default=0)
     k = draft.config.hidden_size
     for source, name in _LAYER.items():
         parameter = draft.get_parameter(f"layer.{name}.weight")
-        _copy(weights, f"model.layers.{last}.{source}.weight", parameter)
+        _copy(weights, f"{_LAYERS}{last}.{source}.weight", parameter)
     for source, name in _ON_FEATURE_STREAM.items():
         # The input is [e ; x]: the target's projection goes on x, e starts at random.
         parameter = draft.get_parameter(f"layer.{name}.weight")[:, k:]
-        _copy(weights, f"model.layers.{last}.{source}.weight", parameter)
+        _copy(weights, f"{_LAYERS}{last}.{source}.weight", parameter)
     _copy(weights, "model.norm.weight", draft.norm.weight)
     head = (
         "lm_head.weight" if "lm_head.weight" in weights else "model.embed_tokens.weight"

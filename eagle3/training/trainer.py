@@ -7,6 +7,7 @@ state, so a killed run that is started again ends with the same weights bit for 
 (same machine, same threads).
 """
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from eagle3.draft import Eagle3Draft
 from eagle3.target import Target
 from eagle3.training.data import Sequence
 from eagle3.training.features import FeatureStore, make_batch
-from eagle3.training.losses import TttBatch, TttConfig, ttt_loss
+from eagle3.training.losses import TttBatch, TttConfig, TttLosses, ttt_loss
 from eagle3.training.metrics import n_alpha
 
 _OPTIMIZER_FILE = "optimizer.safetensors"
@@ -35,8 +36,14 @@ LOG_FILE = "log.jsonl"
 class TrainConfig:
     """One training run.
 
-    steps: simulated steps of training-time test, and decay of their weights
-    batch_size: sequences per optimizer step
+    epochs: passes over the data      batch_size: sequences per optimizer step
+    learning_rate, warmup_steps: see `learning_rate_at`
+    max_grad_norm: gradients are clipped to this norm
+    ttt_steps, ttt_decay: steps of training-time test, and decay of their weights
+    log_every, evaluate_every: in optimizer steps; a checkpoint follows an evaluation
+    seed: of the order of the sequences
+
+    Raises ValueError for a value that is out of range. [Paper, section 4; Ours]
     """
 
     epochs: int = 3
@@ -50,8 +57,24 @@ class TrainConfig:
     evaluate_every: int = 250
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        TttConfig(self.ttt_steps, self.ttt_decay)  # refuses what is out of range
+        for name in ("epochs", "batch_size", "log_every", "evaluate_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: take at least 1.")
+        for name in ("learning_rate", "max_grad_norm"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}: take a positive number."
+                )
+        if self.warmup_steps < 0:
+            raise ValueError(f"warmup_steps is {self.warmup_steps}: take 0 or more.")
+
     def learning_rate_at(self, step: int, num_steps: int) -> float:
-        """Linear warm-up to `learning_rate`, then half a cosine down to a tenth."""
+        """The rate of a step, counted from 0, of a run of `num_steps`.
+
+        Linear warm-up to `learning_rate`, then half a cosine down to a tenth. [Ours]
+        """
         if step < self.warmup_steps:
             return self.learning_rate * (step + 1) / self.warmup_steps
         done = (step - self.warmup_steps) / max(1, num_steps - self.warmup_steps)
@@ -59,9 +82,18 @@ class TrainConfig:
 
 
 class Trainer:
-    """Trains `draft` on stored target features; everything it writes is in `folder`.
+    """Trains a draft by training-time test, from its last checkpoint if there is one.
 
-    held_out: greedy answers to evaluation prompts, for n-alpha
+    target: is asked once per sequence, see `FeatureStore`
+    draft: trained in place
+    data: the training sequences, and held-out greedy answers for n-alpha
+    folder: for checkpoints and the log. The target's features go beside it, into
+        `features`, where other runs find them.
+
+    step: optimizer steps done      num_steps: of the whole run
+
+    Raises ValueError when the data don't fill one batch, or when none or all of their
+    tokens are answers. [Paper, section 3.2 and 4]
     """
 
     def __init__(
@@ -72,17 +104,16 @@ class Trainer:
         folder: Path,
         config: TrainConfig,
     ):
-        self.target, self.draft, self.folder, self.config = (
-            target,
-            draft,
-            folder,
-            config,
-        )
+        self.target, self.draft, self.folder = target, draft, folder
+        self.config = config
         self.sequences, self.held_out = data
-        self.views = FeatureStore(target, self.sequences, folder.parent / "features")
-        self.held_out_views = FeatureStore(
-            target, self.held_out, folder.parent / "features"
-        )
+        self.step = 0
+        self.steps_per_epoch = len(self.sequences) // config.batch_size
+        self.num_steps = self.steps_per_epoch * config.epochs
+        _check_sequences(self.sequences, config.batch_size)
+        features = folder.parent / "features"
+        self.views = FeatureStore(target, self.sequences, features)
+        self.held_out_views = FeatureStore(target, self.held_out, features)
         self.head_rows = target.head[draft.d2t].float()
         self.parameters = {
             name: p for name, p in draft.named_parameters() if p.requires_grad
@@ -90,17 +121,13 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(
             self.parameters.values(), betas=(0.9, 0.95), weight_decay=0.0
         )
-        self.steps_per_epoch = len(self.sequences) // config.batch_size
-        if self.steps_per_epoch < 1:
-            raise ValueError(
-                f"{len(self.sequences)} sequences don't fill one batch of "
-                f"{config.batch_size}: generate more data."
-            )
-        self.num_steps = self.steps_per_epoch * config.epochs
-        self.step = 0
 
     def train(self) -> None:
-        """Run from the last checkpoint in `folder`, if there is one, to the end."""
+        """Run from the last checkpoint in `folder`, if there is one, to the end.
+
+        Raises ValueError when `folder` holds a run with other settings, data or
+        draft, FloatingPointError when the loss is not finite. [Ours]
+        """
         self._resume()
         with tqdm(total=self.num_steps, initial=self.step, desc="training") as bar:
             for batch in self._batches():
@@ -121,13 +148,16 @@ class Trainer:
                     )
 
     def evaluate(self) -> list[float]:
-        """n-alpha on the held-out greedy answers, n = 0 .. ttt_steps - 1."""
+        """n-alpha on the held-out greedy answers, n = 0 .. ttt_steps - 1.
+
+        [Paper, section 4.2]
+        """
         return n_alpha(self.draft, self._held_out_batches(), self.config.ttt_steps)
 
     def _is_time(self, every: int) -> bool:
         return self.step % every == 0 or self.step == self.num_steps
 
-    def _update(self, batch: TttBatch):
+    def _update(self, batch: TttBatch) -> TttLosses:
         rate = self.config.learning_rate_at(self.step, self.num_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -180,7 +210,7 @@ class Trainer:
         name = f"step-{self.step:06d}"
         save_draft(self.draft, self.folder / name, torch.float32)
         save_file(self._optimizer_tensors(), self.folder / name / _OPTIMIZER_FILE)
-        state = {"checkpoint": name, "step": self.step, "config": asdict(self.config)}
+        state = {"checkpoint": name, "step": self.step} | self._identity()
         temporary = self.folder / (_STATE_FILE + ".tmp")
         temporary.write_text(json.dumps(state), encoding="utf-8")
         temporary.replace(self.folder / _STATE_FILE)
@@ -192,19 +222,42 @@ class Trainer:
 
     def _resume(self) -> None:
         path = self.folder / _STATE_FILE
-        if not path.exists():
-            return
-        state = json.loads(path.read_text(encoding="utf-8"))
-        if state["config"] != asdict(self.config):
-            raise ValueError(
-                f"{self.folder} holds a run with another configuration: finish it "
-                "with its own settings, or train into a new folder."
-            )
-        checkpoint = self.folder / state["checkpoint"]
-        saved = load_draft(checkpoint, self.target)
-        self.draft.load_state_dict(saved.state_dict())
-        self._load_optimizer(load_file(checkpoint / _OPTIMIZER_FILE))
-        self.step = state["step"]
+        if path.exists():
+            state = json.loads(path.read_text(encoding="utf-8"))
+            self._require_same_run(state)
+            checkpoint = self.folder / state["checkpoint"]
+            saved = load_draft(checkpoint, self.target)
+            self.draft.load_state_dict(saved.state_dict())
+            self._load_optimizer(load_file(checkpoint / _OPTIMIZER_FILE))
+            self.step = state["step"]
+        self._forget_log()
+
+    def _identity(self) -> dict:
+        """What a run must share with its checkpoint, in the form that JSON returns."""
+        digest = hashlib.sha256(repr(self.draft.config).encode("utf-8"))
+        digest.update(self.draft.d2t.cpu().numpy().tobytes())
+        draft = digest.hexdigest()[:20]
+        for sequence in self.sequences:
+            digest.update(f"|{sequence.num_prompt}|".encode())
+            digest.update(sequence.token_ids.numpy().tobytes())
+        data = digest.hexdigest()[:20]
+        return {"config": asdict(self.config), "draft": draft, "data": data}
+
+    def _require_same_run(self, state: dict) -> None:
+        for name, ours in self._identity().items():
+            if state.get(name) != ours:
+                raise ValueError(
+                    f"{self.folder} holds a run with another {name}: finish it as it "
+                    "was begun, or train into a new folder."
+                )
+
+    def _forget_log(self) -> None:
+        """Drop log entries of steps that a kill has undone: they will come again."""
+        path = self.folder / LOG_FILE
+        if path.exists():
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if _is_entry_until(line, self.step)]
+            path.write_text("".join(kept), encoding="utf-8")
 
     def _optimizer_tensors(self) -> dict[str, Tensor]:
         state = self.optimizer.state
@@ -220,3 +273,25 @@ class Trainer:
                 key: tensors[f"{name}.{key}"]
                 for key in ("exp_avg", "exp_avg_sq", "step")
             }
+
+
+def _is_entry_until(line: str, step: int) -> bool:
+    try:
+        return json.loads(line)["step"] <= step
+    except ValueError:  # the kill came while this line was written
+        return False
+
+
+def _check_sequences(sequences: list[Sequence], batch_size: int) -> None:
+    if len(sequences) < batch_size:
+        raise ValueError(
+            f"{len(sequences)} sequences don't fill one batch of {batch_size}: "
+            "generate more data."
+        )
+    num_tokens = sum(len(sequence.token_ids) for sequence in sequences)
+    num_answer = sum(int(sequence.natural_mask().sum()) for sequence in sequences)
+    if num_answer in (0, num_tokens):
+        raise ValueError(
+            f"{num_answer} of {num_tokens} training tokens belong to answers: the loss "
+            "mask must be set on answers and on nothing else, so look at `num_prompt`."
+        )

@@ -16,7 +16,7 @@ from eagle3.training.data import Sequence
 
 
 def count_answer_tokens(sequences: Iterable[Sequence], vocab_size: int) -> Tensor:
-    """How often each token occurs in the answers: [V] int64."""
+    """How often each token occurs in the answers: [V] int64. [Code]"""
     counts = torch.zeros(vocab_size, dtype=torch.int64)
     for sequence in sequences:
         answer = sequence.token_ids[sequence.num_prompt :]
@@ -29,7 +29,7 @@ def choose_draft_vocabulary(counts: Tensor, size: int) -> Tensor:
 
     Among equally frequent tokens the smaller id comes first, so a vocabulary larger
     than the set of tokens seen is filled with the smallest unseen ids. Raises
-    ValueError when size is not between 1 and V.
+    ValueError when size is not between 1 and V. [Code: eagle/traineagle3]
     """
     if not 1 <= size <= len(counts):
         raise ValueError(
@@ -41,7 +41,16 @@ def choose_draft_vocabulary(counts: Tensor, size: int) -> Tensor:
 
 
 def coverage(counts: Tensor, draft_vocab: Tensor) -> float:
-    """The share of counted tokens that the draft can propose, from 0 to 1."""
+    """The share of counted tokens that the draft can propose, from 0 to 1.
+
+    counts: [V]      draft_vocab: [Vd] target ids
+    Raises ValueError when nothing was counted. [Ours]
+    """
+    if not counts.any():
+        raise ValueError(
+            "no answer token was counted: the data's answers are empty, so look at "
+            "`num_prompt` of its sequences."
+        )
     return (counts[draft_vocab].sum() / counts.sum()).item()
 
 
