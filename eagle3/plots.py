@@ -13,13 +13,16 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
 from IPython.display import display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+if TYPE_CHECKING:  # a picture needs no measuring code to be drawn
+    from eagle3.bench.roofline import Machine, Work
 
 TARGET = "#0072B2"  # blue
 DRAFT = "#E69F00"  # amber
@@ -316,3 +319,187 @@ def _svg_text(
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" '
         f'font-size="{look.get("size", 12)}" fill="{INK}"{weight}>{escape(text)}</text>'
     )
+
+
+# ------------------------------------------------------ chapter 1: why decoding is slow
+
+
+def computed_positions(
+    labels: Sequence[str], panels: Mapping[str, Sequence[tuple[int, int]]]
+) -> Figure:
+    """Which positions each pass computes, and which it takes from the cache.
+
+    labels: [T]  token texts
+    panels: title -> (first, end) of the computed positions, one pair for each pass
+    Source: [Derived].
+    """
+    with style():
+        figure, all_axes = canvas(len(panels), (7.0, 2.7), sharey=True)
+        for axes, (title, passes) in zip(all_axes, panels.items(), strict=True):
+            for i, (first, end) in enumerate(passes):
+                _tiles(axes, i, range(first), "#D9E8F2", "///")
+                _tiles(axes, i, range(first, end), TARGET, "")
+            axes.set_title(title)
+            axes.grid(False)
+            axes.set_xlim(-0.6, len(labels) - 0.4)
+            axes.set_yticks(
+                range(len(passes)), [f"pass {i + 1}" for i in range(len(passes))]
+            )
+            _label_words(axes, labels, rotation=55)
+        all_axes[0].invert_yaxis()
+    return figure
+
+
+def _tiles(axes: Axes, row: int, columns: range, colour: str, hatch: str) -> None:
+    look = {"color": colour, "hatch": hatch, "edgecolor": "white"}
+    axes.bar(columns, [0.8] * len(columns), 0.9, row - 0.4, **look)
+
+
+def shares(parts: Mapping[str, float], unit: str) -> Figure:
+    """One bar cut into named parts: what makes up a total.
+
+    parts: name -> amount        unit: printed behind each amount
+    Source: [Ours].
+    """
+    colours = (TARGET, "#5BA3D0", "#A9CCE3", NEUTRAL)
+    with style():
+        figure, (axes,) = canvas(size=(7.0, 1.5))
+        left = 0.0
+        for i, (name, amount) in enumerate(parts.items()):
+            look = {"color": colours[i % 4], "hatch": HATCHES[i], "edgecolor": "white"}
+            label = f"{name}: {amount:,.1f} {unit}"
+            axes.barh([0], [amount], 0.6, left, label=label, **look)
+            left += amount
+        axes.set_yticks([])
+        axes.grid(False)
+        axes.set_xlabel(unit)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(parts))
+    return figure
+
+
+_CURVES = ((TARGET, "o", "-"), (NEUTRAL, "s", "--"), (INK, "^", ":"))
+
+
+def curves(
+    x: Sequence[float],
+    series: Mapping[str, Sequence[float]],
+    labels: tuple[str, str],
+    log: bool = False,
+) -> Figure:
+    """Measured curves over the same x; markers and dashes repeat the colours.
+
+    series: name -> [len(x)]  up to three, the book's own first
+    labels: of the two axes        log: both axes in powers of 2
+    Source: [Ours].
+    """
+    with style():
+        figure, (axes,) = canvas(size=(7.0, 3.2))
+        for (name, values), look in zip(series.items(), _CURVES, strict=False):
+            colour, marker, dash = look
+            axes.plot(x, values, dash, color=colour, marker=marker, ms=4, label=name)
+        if log:
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter("{x:g}")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.set_xticks(x, [f"{value:g}" for value in x])
+        axes.set_xlabel(labels[0])
+        axes.set_ylabel(labels[1])
+        axes.legend()
+    return figure
+
+
+def roofline(machine: Machine, points: Mapping[str, tuple[float, float]]) -> Figure:
+    """What a machine allows at each intensity, and what passes reach of it.
+
+    points: name -> (intensity in FLOP per byte, reached FLOP per second)
+    Source: [Derived]; the form is Williams, Waterman and Patterson's (2009).
+    """
+    intensities = [intensity for intensity, _ in points.values()]
+    low = min(*intensities, machine.ridge) / 2
+    high = max(*intensities, machine.ridge) * 3
+    x = np.geomspace(low, high, 200)
+    roof = np.array([machine.attainable(value) for value in x]) / 1e9
+    with style():
+        figure, (axes,) = canvas(size=(7.0, 3.6))
+        axes.loglog(x, roof, color=INK, lw=1.5)
+        axes.axvline(machine.ridge, color=NEUTRAL, lw=0.8, ls="--")
+        axes.fill_between(x, roof, roof.min() / 4, color="#F0F0F0", zorder=0)
+        for (name, (at, rate)), marker in zip(points.items(), "osD^v", strict=False):
+            axes.plot(at, rate / 1e9, marker, color=TARGET, ms=8)
+            axes.annotate(name, (at, rate / 1e9), (8, -14), textcoords="offset points")
+        axes.set_ylim(roof.min() / 4, roof.max() * 2)
+        for side, x_text in (("memory-bound", 0.02), ("compute-bound", 0.98)):
+            edge = "left" if side.startswith("memory") else "right"
+            axes.text(x_text, 0.93, side, ha=edge, transform=axes.transAxes)
+        axes.set_xlabel("arithmetic intensity (FLOP per byte)")
+        axes.set_ylabel("GFLOP/s")
+    return figure
+
+
+def cost_svg(machine: Machine, works: Mapping[str, Work], words: str) -> str:
+    """Passes on the roofline and as times, as SVG text for a widget.
+
+    works: name -> Work of a pass, two or three
+    words: one line above the picture, which is also its description
+    Left, each pass sits on the roof; right, two bars a pass: fetching the bytes and
+    doing the arithmetic. The longer bar is the time of the pass.
+    Source: [Derived].
+    """
+    parts = [_svg_text(20, 22, words, "start", bold=True)]
+    parts += _svg_roof(machine, list(works.values()))
+    longest = max(work.seconds(machine) for work in works.values())
+    for i, (name, work) in enumerate(works.items()):
+        y = 70 + 80 * i
+        times = (
+            ("fetch", work.num_bytes / machine.bandwidth, TARGET),
+            ("compute", work.flops / machine.peak, NEUTRAL),
+        )
+        parts.append(_svg_text(360, y - 8, f"{i + 1}: {name}", "start"))
+        for j, (what, seconds, colour) in enumerate(times):
+            width = 180 * seconds / longest
+            parts.append(_svg_rect(360, y + 22 * j, width, 18, colour))
+            label = f"{what} {_readable(seconds)}"
+            parts.append(
+                _svg_text(366 + width, y + 14 + 22 * j, label, "start", size=11)
+            )
+    body = "\n".join(parts)
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 680 300" width="680" '
+        f'font-family="sans-serif" role="img" aria-label="{escape(words)}">\n'
+        f'<rect width="680" height="300" fill="white"/>\n{body}\n</svg>'
+    )
+
+
+def _svg_roof(machine: Machine, works: Sequence[Work]) -> list[str]:
+    """A log-log roof in the left half, with a numbered dot for each pass on it."""
+    low, high = 0.1, 10_000.0  # FLOP per byte
+    depth = np.log10(machine.ridge / low)  # decades from the left end to the peak
+
+    def place(intensity: float) -> tuple[float, float]:
+        inside = min(max(intensity, low), high)
+        along = np.log10(inside / low) / np.log10(high / low)
+        below = np.log10(machine.peak / machine.attainable(inside)) / depth
+        return 40 + 280 * float(along), 60 + 170 * float(below)
+
+    corners = " ".join(
+        f"{x:.1f},{y:.1f}" for x, y in map(place, (low, machine.ridge, high))
+    )
+    ridge_x, ridge_y = place(machine.ridge)
+    parts = [
+        f'<polyline points="{corners}" fill="none" stroke="{INK}" stroke-width="2"/>',
+        f'<line x1="{ridge_x:.1f}" y1="{ridge_y:.1f}" x2="{ridge_x:.1f}" y2="245" '
+        f'stroke="{NEUTRAL}" stroke-dasharray="4 3"/>',
+        _svg_text(ridge_x, 262, f"ridge {machine.ridge:.0f} FLOP per byte"),
+        _svg_text(180, 284, "arithmetic intensity, in powers of ten"),
+    ]
+    for i, work in enumerate(works):
+        x, y = place(work.intensity)
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{TARGET}"/>')
+        parts.append(_svg_text(x + 4, y + 22, str(i + 1), bold=True))
+    return parts
+
+
+def _readable(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"

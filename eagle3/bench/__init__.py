@@ -1,0 +1,1 @@
+"""Measuring: what a pass costs, by a model of the machine and by the clock."""
