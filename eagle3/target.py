@@ -178,8 +178,9 @@ class Target:
         [Paper, section 3.1; Code: eagle/model/modeling_llama_kv.py]
         """
         with torch.inference_mode():
-            cache = self.new_cache(input_ids.shape[-1]) if cache is None else cache
-            _check_block(input_ids, cache, attention_mask)
+            _check_ids(input_ids)
+            cache = self.new_cache(input_ids.shape[1]) if cache is None else cache
+            _check_fit(input_ids, cache, attention_mask)
             output = self._run(input_ids, cache, attention_mask, last_only)
         if torch.is_inference_mode_enabled():
             return output
@@ -331,14 +332,17 @@ def _is_message(message: object) -> bool:
     return isinstance(message, Mapping) and {"role", "content"} <= set(message)
 
 
-def _check_block(
-    input_ids: Tensor, cache: KVCache, attention_mask: Tensor | None
-) -> None:
+def _check_ids(input_ids: Tensor) -> None:
     if input_ids.dim() != 2 or 0 in input_ids.shape:
         raise ValueError(
             f"input_ids has the shape {tuple(input_ids.shape)}: it must be [B, n] with "
             "at least one token."
         )
+
+
+def _check_fit(
+    input_ids: Tensor, cache: KVCache, attention_mask: Tensor | None
+) -> None:
     cache.require_room(input_ids.shape[1])
     wanted = (input_ids.shape[0], cache.length + input_ids.shape[1])
     if attention_mask is not None and tuple(attention_mask.shape) != wanted:
