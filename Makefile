@@ -78,8 +78,9 @@ nbval: setup fetch ## Run every chapter and compare with its saved outputs
 notebooks: setup fetch ## Run chapters again and save them (NB=... for one)
 	$(PY) tools/execute_notebooks.py $(NB)
 
-figures: setup ## Redraw every figure from figures/paper and figures/results
+figures: setup ## Redraw every figure from figures/results, refill the README
 	$(PY) -m eagle3.plots
+	$(PY) tools/readme.py
 
 clean: ## Remove .venv and caches; your copies of the chapters stay
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist *.egg-info

@@ -503,3 +503,9 @@ def _svg_roof(machine: Machine, works: Sequence[Work]) -> list[str]:
 
 def _readable(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"
+
+
+if __name__ == "__main__":  # draws all figures of the repository; see figures.py
+    from eagle3.figures import main
+
+    main()

@@ -1,0 +1,160 @@
+"""The committed figures are what the code draws from the committed data, in words too.
+
+The right picture is the one that the function draws now. Texts must be equal; numbers
+may differ by a twentieth of a point, since another processor may round a path in
+another way.
+"""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import record_trace
+
+from eagle3 import diagrams, figures, generate, load_draft, load_target, plots
+from eagle3.bench.environment import read_results
+from eagle3.trace import TraceRow, rows_from_json, trace_rows
+
+FOLDER = Path(__file__).parents[1] / "figures"
+NAMES = sorted(figures.FIGURES)
+SVG = "{http://www.w3.org/2000/svg}"
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("figures")
+    for name, draw in figures.FIGURES.items():
+        figures.save(name, draw(), folder)
+    return folder
+
+
+def same_picture(committed: str, drawn: str) -> bool:
+    """Equal apart from rounding in numbers."""
+    if NUMBER.split(committed) != NUMBER.split(drawn):
+        return False
+    pairs = zip(NUMBER.findall(committed), NUMBER.findall(drawn), strict=True)
+    return all(abs(float(a) - float(b)) < 0.05 for a, b in pairs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_committed_figure_is_up_to_date(name: str, fresh: Path) -> None:
+    committed = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+    drawn = (fresh / f"{name}.svg").read_text(encoding="utf-8")
+    assert same_picture(committed, drawn), "draw it again: make figures"
+    assert (FOLDER / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_comparison_sees_other_numbers_and_other_words() -> None:
+    svg = '<path d="M 1.00 20.50"/><text>tau</text>'
+    assert same_picture(svg, svg.replace("20.50", "20.51"))
+    assert not same_picture(svg, svg.replace("20.50", "21.50"))
+    assert not same_picture(svg, svg.replace("tau", "TAU"))
+    assert not same_picture(svg, svg + "<g/>")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_says_in_words_what_it_shows(name: str) -> None:
+    root = ElementTree.parse(FOLDER / f"{name}.svg").getroot()
+    title, desc = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
+    assert root.get("role") == "img"
+    assert root.get("aria-labelledby") == f"{title.get('id')} {desc.get('id')}"
+    listed = json.loads((FOLDER / "figures.json").read_text(encoding="utf-8"))[name]
+    assert listed == {"title": title.text, "words": desc.text}
+    assert len(desc.text) > 40
+
+
+def test_no_figure_lies_about_without_its_function() -> None:
+    pictures = {
+        path.stem for path in FOLDER.iterdir() if path.suffix in (".svg", ".png")
+    }
+    assert pictures == set(NAMES)
+
+
+def test_drawing_twice_gives_the_same_text(fresh: Path) -> None:
+    again = figures.svg_text(figures.alignment())
+    assert again == (fresh / "alignment.svg").read_text(encoding="utf-8")
+    assert not re.search(r"<dc:date>|matplotlib.org", again)
+
+
+def texts(figure) -> list[str]:
+    found = [text.get_text() for axes in figure.axes for text in axes.texts]
+    return [text for text in found if text]  # an arrow is an empty text
+
+
+def test_alignment_follows_the_rule() -> None:
+    """Position i: feature of token i, embedding of i+1, output i+1, says token i+2."""
+    words = ["t0", "t1", "t2", "t3", "t4"]
+    found = texts(diagrams.alignment(words))
+    for position in range(4):
+        start = found.index(f"{position}: t{position}")
+        feature, token, output, says = found[start + 1 : start + 5]
+        letter = "g" if position < 2 else "a"
+        assert feature == f"{letter} of t{position}"
+        assert token == f"e of t{position + 1}"
+        assert output == f"a of t{position + 1}"
+        known = ["(t2 is known)", "t3", "t4", "next"]
+        assert says == known[position]
+
+
+def test_dataflow_carries_the_names_and_the_taps() -> None:
+    names = dict(zip("lmhpgeaq", "ABCDEFGH", strict=True))
+    found = texts(diagrams.dataflow(names, (2, 4, 5), 8))
+    assert set("ABCDEFGH") <= set(found)
+    layers = [text for text in found if text.startswith("layers")]
+    assert layers == [
+        "layers 0 to 1",
+        "layers 2 to 3",
+        "layers 4 to 4",
+        "layers 5 to 7",
+    ]
+
+
+ROW = TraceRow(7, "<p>", (" a", "b&", "\n"), 1, "own", "replacement", 2, 40, 35)
+
+
+def test_a_run_shows_every_verdict() -> None:
+    found = texts(diagrams.run_of_cycles([ROW, replace(ROW, cycle=8, kind="bonus")]))
+    for text in ("␣a ✓", "b& ✗", "\\n –", "own instead", "own bonus", "<p>"):
+        assert text in found
+
+
+def test_a_cycle_as_svg_is_whole_and_in_scale() -> None:
+    root = ElementTree.fromstring(diagrams.cycle_svg(ROW, longest=80))
+    assert root.get("role") == "img"
+    assert root.get("aria-label") == ROW.words
+    found = [node.text for node in root.iter(f"{SVG}text")]
+    for text in ("✓ accepted", "✗ rejected", "– not looked at", "replacement", "<p>"):
+        assert text in found
+    rects = [node.attrib for node in root.iter(f"{SVG}rect")]
+    target, draft = [float(rect["width"]) for rect in rects[-2:]]
+    assert (target, draft) == (470 * 40 / 80, pytest.approx(470 * 35 / 80, abs=0.05))
+    edges = [rect.get("stroke") for rect in rects[1:6]]
+    blue, green, red = plots.TARGET, plots.ACCEPTED, plots.REJECTED
+    assert edges == [blue, green, red, plots.NEUTRAL, blue]
+
+
+def test_the_best_chain_is_the_fastest_speculative_method() -> None:
+    summary = {"vanilla": 9.0, "chain 2": 1.2, "chain 3": 1.4, "library": 2.0}
+    rows = {name: {"speedup": value} for name, value in summary.items()}
+    assert figures.best_chain(rows) == "chain 3"
+
+
+@pytest.mark.real
+def test_the_recorded_run_is_what_the_module_does() -> None:
+    recorded = read_results("trace", FOLDER / "results")
+    target = load_target()
+    result = generate(
+        target,
+        load_draft(target=target),
+        record_trace.PROMPT,
+        max_new_tokens=record_trace.MAX_NEW_TOKENS,
+        chain_length=record_trace.CHAIN_LENGTH,
+    )
+    rows = trace_rows(result, partial(target.decode, keep_special=True))
+    assert rows_from_json(recorded["rows"]) == rows
+    assert recorded["text"] == result.text
