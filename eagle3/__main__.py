@@ -63,7 +63,7 @@ def generate(
 
 @app.command()
 def generate_data(  # noqa: PLR0913  options of a command line
-    out: Data,
+    out: Annotated[Path, typer.Argument(help="Folder for the answers.")],
     num_prompts: int = 3000,
     max_new_tokens: int = 192,
     held_out: Annotated[
