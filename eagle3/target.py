@@ -199,7 +199,7 @@ class Target:
         if attention_mask is not None:
             real = attention_mask.bool()  # [B, S]
             positions = (real.cumsum(-1) - 1)[:, seen:].clamp(min=0)  # [B, n]
-            # A padded query sees itself: a row that sees nothing would give NaN.
+            # A pad sees itself: some kernels give NaN to a row that sees nothing.
             mask = mask & real[:, None] | (keys == queries)  # [B, n, S]
         return TargetOutput(
             *self._network.forward(input_ids, cache, positions, mask, last_only)

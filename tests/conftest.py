@@ -7,3 +7,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
 # One thread for each worker: `make test` runs as many workers as it may use cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def real_target():
+    """SmolLM2-135M-Instruct from the user's cache, loaded once per worker."""
+    from eagle3.target import load_target
+
+    return load_target()

@@ -18,6 +18,7 @@ RUN = {
     "Olmo2": {},
     "Gemma": {"head_dim": 16},
     "SmolLM3": {},
+    "OPT": {"ffn_dim": 96, "pad_token_id": 1},  # learned positions, counted from 0
     "Qwen3Moe": {
         "moe_intermediate_size": 32,
         "num_experts": 4,

@@ -25,7 +25,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from eagle3.sampling import SamplingParams, next_token_distribution, sample
-from eagle3.target import Target, load_target
+from eagle3.target import Target, fetch_default_model, load_target
 from eagle3.training.prompts import (
     KINDS,
     Prompt,
@@ -102,12 +102,15 @@ def generate_data(config: DataConfig, folder: Path, workers: int = 1) -> None:
 
     workers: processes, which share the machine's cores
     Shards that are already there are kept: run the same command again to go on.
-    Raises ValueError when `folder` holds shards of another configuration. [Ours]
+    Raises ValueError when `folder` holds shards of another configuration, FetchError
+    when the target can't be had. [Ours]
     """
     if workers < 1:
         raise ValueError(f"{workers} workers can't answer anything: take at least 1.")
     folder.mkdir(parents=True, exist_ok=True)
     todo = [i for i, _ in enumerate(config.shards()) if not _is_done(config, folder, i)]
+    if todo:
+        fetch_default_model()  # once, and here a fault is reported as it is
     threads = max(1, (os.cpu_count() or 1) // workers)
     with ProcessPoolExecutor(
         workers, initializer=_start_worker, initargs=(config, threads)
