@@ -96,7 +96,8 @@ class LibraryNetwork:
         mask: [B or 1, n, cached + n] bool, True = may attend; None = attend to all
         last_only: logits of the last position alone
         Returns logits [B, n or 1, V], features [B, n, taps * k] and the hidden state
-        after the final norm [B, n, k]. [Ours]
+        after the final norm [B, n, k]. Raises ValueError when a layer doesn't use the
+        cache. [Ours]
         """
         layers = [_CacheLayer(cache, index) for index in range(len(cache.keys))]
         if mask is not None:
@@ -111,6 +112,12 @@ class LibraryNetwork:
                 logits_to_keep=1 if last_only else 0,
                 use_cache=True,
                 **{self.cache_argument: Cache(layers=layers)},
+            )
+        if None in cache.keys:
+            raise ValueError(
+                f"this target ({self.model.config.model_type}) has layers that keep no "
+                "keys and values, so it cannot forget rejected tokens; use a "
+                "full-attention model."
             )
         cache.advance(input_ids.shape[1])
         features = torch.cat([kept[tap] for tap in self.taps], dim=-1)

@@ -139,7 +139,7 @@ def _convert_gguf(gguf: Path, folder: Path) -> None:
             **source, dtype=torch.float32
         )
         # A model that came from GGUF refuses to be saved; a clean twin does not.
-        del quantized.config.quantization_config
+        vars(quantized.config).pop("quantization_config", None)
         model = transformers.AutoModelForCausalLM.from_config(
             quantized.config, dtype=torch.float32
         )

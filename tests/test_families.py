@@ -71,9 +71,26 @@ def test_a_family_runs(family):
 def test_a_family_is_refused_in_one_sentence(family, changes, words):
     model = tiny_model(family, **changes)
     with pytest.raises(ValueError, match=words) as caught:
-        Target(model)
+        Target(model).forward(tokens(1, 4))
     assert model.config.model_type in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_goes_around_the_cache_is_refused(monkeypatch):
+    """As a recurrent layer does that no config speaks of."""
+    model = tiny_model()
+    attention = model.get_decoder().layers[5].self_attn
+    whole = attention.forward
+
+    def without_cache(*args, **options):
+        (name,) = {"cache", "past_key_values"} & set(options)  # the name has changed
+        return whole(*args, **options | {name: None})
+
+    monkeypatch.setattr(attention, "forward", without_cache)
+    cache = Target(model, lean=False).new_cache(9)
+    with pytest.raises(ValueError, match=r"llama.*keep no keys and values"):
+        Target(model, lean=False).forward(tokens(1, 4), cache)
+    assert cache.length == 0
 
 
 def test_a_sliding_window_is_refused_by_the_config_alone():
