@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from eagle3 import diagrams, plots
 from eagle3.bench.environment import read_results
-from eagle3.plots import ACCEPTED, DRAFT, INK, NEUTRAL, TARGET
+from eagle3.plots import DRAFT, INK, NEUTRAL, TARGET
 from eagle3.target import tap_layers
 from eagle3.trace import rows_from_json
 
@@ -170,7 +170,7 @@ def speedups(summary: Mapping[str, Any]) -> Figure:
             text = f" {mean:.2f} times" + (f", {tau}" if "chain" in name else "")
             box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
             axes.text(high, i, text, va="center", fontsize=8, bbox=box)
-        axes.axvline(1, color=ACCEPTED, lw=1.2, ls="--")
+        axes.axvline(1, color=INK, lw=1.2, ls="--")
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()
         axes.grid(axis="x")

@@ -174,8 +174,8 @@ def filled(text: str) -> str:
     Raises KeyError for a block that nobody writes.
     """
     return re.sub(
-        r"(<!-- (?!end)([a-z ]+) -->\n).*?(\n<!-- end -->)",
-        lambda match: match[1] + BLOCKS[match[2]]() + match[3],
+        r"(<!-- (?!end)([a-z ]+) -->\n).*?(<!-- end -->)",
+        lambda match: f"{match[1]}{BLOCKS[match[2]]()}\n{match[3]}",
         text,
         flags=re.DOTALL,
     )
