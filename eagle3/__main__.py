@@ -10,6 +10,7 @@ from eagle3 import fetch as fetching
 from eagle3.checkpoint import load_draft, save_draft
 from eagle3.draft import DraftConfig, Eagle3Draft
 from eagle3.drafters import Eagle3Drafter, VanillaDrafter
+from eagle3.drafters.eagle3 import require_chain_length
 from eagle3.engine import Engine, Request, prompt_to_ids, text_pieces
 from eagle3.sampling import SamplingParams
 from eagle3.target import fetch_default_model, library_model, load_target
@@ -40,6 +41,9 @@ def generate(
     temperature: float = 0.0,
 ) -> None:
     """Answer PROMPT, token by token, and say how long the accepted chains were."""
+    sampling = SamplingParams(temperature)
+    if chain_length != 0:
+        require_chain_length(chain_length)  # before a model is loaded
     target = load_target()
     drafter = VanillaDrafter()
     if chain_length != 0:
@@ -47,7 +51,7 @@ def generate(
     request = Request(
         prompt_to_ids(target, prompt),
         max_new_tokens,
-        SamplingParams(temperature),
+        sampling,
         target.eos_token_ids,
     )
     engine = Engine(target, drafter, request)
@@ -132,8 +136,8 @@ def evaluate(
     from eagle3.training.features import look, make_batch
     from eagle3.training.metrics import n_alpha
 
-    target = load_target()
-    model, sequences = load_draft(draft, target), load_data(held_out)
+    sequences, target = load_data(held_out), load_target()
+    model = load_draft(draft, target)
     head_rows = target.head[model.d2t].float()
     batches = (
         make_batch([s], [look(target, s.token_ids)], model, head_rows)
@@ -153,8 +157,8 @@ def shrink(draft: Path, out: Path, data: Data, size: int = 5000) -> None:
         shrink_vocabulary,
     )
 
-    target = load_target()
-    counts = count_answer_tokens(load_data(data), target.vocab_size)
+    sequences, target = load_data(data), load_target()
+    counts = count_answer_tokens(sequences, target.vocab_size)
     kept = choose_draft_vocabulary(counts, size)
     small = shrink_vocabulary(load_draft(draft, target), kept)
     save_draft(small, out, torch.float16)

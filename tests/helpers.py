@@ -95,11 +95,12 @@ def overfit(
     batch = make_batch(sequences, views, draft, target.head[draft.d2t].float())
     parameters = [p for p in draft.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=3e-3, weight_decay=0.0)
-    for _ in range(num_updates):
-        loss = ttt_loss(draft, batch, TttConfig(4)).total
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    with torch.enable_grad():
+        for _ in range(num_updates):
+            loss = ttt_loss(draft, batch, TttConfig(4)).total
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
 
 
 def vanilla(target: Target, prompt: Sequence[int], count: int) -> tuple[int, ...]:
@@ -131,7 +132,7 @@ class ScriptDrafter:
 
     answer: the answer that the target will give, and some tokens more
     right: for each answer token, whether it is drafted as it is; the last value is
-        repeated. A wrong token is the next id, so it is in the vocabulary.
+        repeated. A wrong token is a neighbour, so it is in the vocabulary.
     """
 
     def __init__(self, answer: Sequence[int], length: int, right: Sequence[bool]):
@@ -154,8 +155,10 @@ class ScriptDrafter:
         return Proposal(tuple(self._token(first + i) for i in range(count)))
 
     def _token(self, index: int) -> int:
-        right = self.right[min(index, len(self.right) - 1)]
-        return self.answer[index] if right else (self.answer[index] + 1) % VOCAB
+        right, token = self.right[min(index, len(self.right) - 1)], self.answer[index]
+        if right:
+            return token
+        return token - 1 if token else 1
 
 
 class RandomDrafter:

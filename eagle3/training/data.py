@@ -108,7 +108,7 @@ def generate_data(config: DataConfig, folder: Path, workers: int = 1) -> None:
     if workers < 1:
         raise ValueError(f"{workers} workers can't answer anything: take at least 1.")
     folder.mkdir(parents=True, exist_ok=True)
-    todo = [i for i, _ in enumerate(config.shards()) if not _is_done(config, folder, i)]
+    todo = _missing_shards(config, folder)
     if todo:
         fetch_default_model()  # once, and here a fault is reported as it is
     threads = max(1, (os.cpu_count() or 1) // workers)
@@ -201,23 +201,28 @@ def _path(folder: Path, shard: int) -> Path:
     return folder / f"shard-{shard:05d}.safetensors"
 
 
-def _is_done(config: DataConfig, folder: Path, shard: int) -> bool:
-    path = _path(folder, shard)
-    if not path.exists():
-        return False
-    with safe_open(path, framework="pt") as file:
-        made_from = (file.metadata() or {}).get(_MADE_FROM)
-    if made_from != _identity(config, shard):
-        raise ValueError(
-            f"{path} was made from another configuration or other prompts: generate "
-            "into a new folder, or go on with the settings that it was begun with."
-        )
-    return True
+def _missing_shards(config: DataConfig, folder: Path) -> list[int]:
+    """Numbers of the shards that aren't there; refuses those of another making."""
+    missing = []
+    for number, prompts in enumerate(config.shards()):
+        path = _path(folder, number)
+        if not path.exists():
+            missing.append(number)
+            continue
+        with safe_open(path, framework="pt") as file:
+            made_from = (file.metadata() or {}).get(_MADE_FROM)
+        if made_from != _identity(config, prompts):
+            raise ValueError(
+                f"{path} was made from another configuration or other prompts: "
+                "generate into a new folder, or go on with the settings that it was "
+                "begun with."
+            )
+    return missing
 
 
-def _identity(config: DataConfig, shard: int) -> str:
+def _identity(config: DataConfig, prompts: list[Prompt]) -> str:
     """Everything that a shard's tokens depend on, as one short text."""
-    facts = [asdict(config), [prompt.text for prompt in config.shards()[shard]]]
+    facts = [asdict(config), [prompt.text for prompt in prompts]]
     return hashlib.sha256(json.dumps(facts).encode("utf-8")).hexdigest()[:20]
 
 
@@ -234,7 +239,8 @@ def _write_shard(shard: int, folder: Path) -> int:
             f"token ids are stored in 16 bits, too few for a vocabulary of "
             f"{target.vocab_size}: use a target with at most {2**16} tokens."
         )
-    prompts = sorted(config.shards()[shard], key=lambda prompt: len(prompt.text))
+    made_of = config.shards()[shard]
+    prompts = sorted(made_of, key=lambda prompt: len(prompt.text))
     encoded = [
         target.encode_chat([{"role": "user", "content": prompt.text}])
         for prompt in prompts
@@ -254,7 +260,7 @@ def _write_shard(shard: int, folder: Path) -> int:
         "temperature": torch.tensor([p.temperature for p in params]),
     }
     temporary = _path(folder, shard).with_suffix(f".{os.getpid()}.tmp")
-    save_file(tensors, temporary, {_MADE_FROM: _identity(config, shard)})
+    save_file(tensors, temporary, {_MADE_FROM: _identity(config, made_of)})
     temporary.replace(_path(folder, shard))
     return sum(map(len, answers))
 
