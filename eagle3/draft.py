@@ -431,14 +431,6 @@ class Eagle3Draft(nn.Module):
         """Scores over the draft vocabulary. a: [..., k] -> [..., Vd]"""
         return self.lm_head(self.norm(a))
 
-    def to_target_vocab(self, probs: Tensor) -> Tensor:
-        """Spread draft probabilities over the target's vocabulary.
-
-        probs: [..., Vd] -> [..., V]; tokens outside the draft vocabulary get 0.
-        """
-        out = probs.new_zeros(*probs.shape[:-1], self.config.vocab_size)
-        return out.index_copy_(-1, self.d2t, probs)
-
     def new_cache(self, max_length: int, batch_size: int = 1) -> DraftCache:
         """An empty cache for `max_length` positions, on the draft's device.
 
@@ -450,6 +442,14 @@ class Eagle3Draft(nn.Module):
         shape = (batch_size, c.num_kv_heads, max_length, c.head_dim)
         like = self.norm.weight.detach()
         return DraftCache(like.new_empty(shape), like.new_empty(shape))
+
+    def to_target_vocab(self, probs: Tensor) -> Tensor:
+        """Spread draft probabilities over the target's vocabulary.
+
+        probs: [..., Vd] -> [..., V]; tokens outside the draft vocabulary get 0.
+        """
+        out = probs.new_zeros(*probs.shape[:-1], self.config.vocab_size)
+        return out.index_copy_(-1, self.d2t, probs)
 
 
 def _checked_vocabulary(config: DraftConfig, draft_vocab: Tensor | None) -> Tensor:
