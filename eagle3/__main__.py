@@ -1,4 +1,4 @@
-"""The command line: `python -m eagle3 --help`."""
+"""The command line: `python -m eagle3 --help`. [Ours]"""
 
 from pathlib import Path
 from typing import Annotated
@@ -200,7 +200,10 @@ def bench(
 
 
 def main() -> None:
-    """Run the command line; a foreseen error is one sentence, not a traceback."""
+    """Run the command line; a foreseen error is one sentence, not a traceback.
+
+    Raises SystemExit with that sentence.
+    """
     try:
         app()
     except (ValueError, OSError, fetching.FetchError, FloatingPointError) as error:

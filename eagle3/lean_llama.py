@@ -47,7 +47,12 @@ class LeanLlama:
         self.sin = angles.sin() * rotary.attention_scaling
 
     def forward(
-        self, input_ids: Tensor, cache: KVCache, positions, mask, last_only: bool
+        self,
+        input_ids: Tensor,
+        cache: KVCache,
+        positions: Tensor,
+        mask: Tensor | None,
+        last_only: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Run the block through all layers and append its keys and values to `cache`.
 

@@ -88,7 +88,12 @@ class LibraryNetwork:
         self.cache_argument = "cache" if "cache" in names else "past_key_values"
 
     def forward(
-        self, input_ids, cache: KVCache, positions, mask, last_only: bool
+        self,
+        input_ids: Tensor,
+        cache: KVCache,
+        positions: Tensor,
+        mask: Tensor | None,
+        last_only: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Run the block through all layers and append its keys and values to `cache`.
 

@@ -383,9 +383,12 @@ def test_the_lean_network_lets_the_model_go():
     storages = {p.untyped_storage().data_ptr() for p in model.parameters()}
     target = Target(model)
     held = {
-        target.embedding.untyped_storage().data_ptr(),
-        target.head.untyped_storage().data_ptr(),
+        tensor.untyped_storage().data_ptr()
+        for part in (target, target._network, *target._network.layers)
+        for tensor in vars(part).values()
+        if isinstance(tensor, torch.Tensor)
     }
+    assert len(held) == 2 + 3 + 2 * 8  # embedding and head; cos, sin, norm; two norms
     assert not held & storages
     del model
     gc.collect()

@@ -29,7 +29,9 @@ _ON_FEATURE_STREAM = {"self_attn.q_proj": "q", "self_attn.k_proj": "k"} | {
 def initialise_from_target(draft: Eagle3Draft, weights: dict[str, Tensor]) -> None:
     """Copy the last layer, final norm and head rows of a Llama-like target.
 
-    weights: the target's state dict under the library's names
+    weights: the target's state dict under the library's names: matrices [out, in],
+        norms [k], and lm_head.weight or model.embed_tokens.weight [V, k]
+
     Raises ValueError when a tensor is missing or doesn't have the draft's shape. [Ours]
     """
     layers = [name.split(".")[2] for name in weights if name.startswith(_LAYERS)]
