@@ -4,6 +4,8 @@ One engine serves every method. A drafter proposes tokens, the target scores the
 one pass, the acceptance rule keeps a prefix and adds one token of the target's own,
 and both caches go back to what is committed. The output is the target's: token for
 token at temperature 0, in distribution above it. [Paper, sections 2.1 and 3.1]
+Where two of the target's logits tie within rounding, a block of several rows may sum
+in another order than single rows do and take the other; nothing else can differ.
 
 Two words: the *pending* token has been chosen by the target and emitted, but the
 target has not run on it yet; tokens before it are *committed*.
@@ -225,6 +227,8 @@ def as_drafter(
 
 def prompt_to_ids(target: Target, prompt: Prompt) -> tuple[int, ...]:
     """Token ids of a prompt in any of the forms that `generate` takes.
+
+    prompt: a tensor is [T] or [1, T]
 
     Raises ValueError for an empty prompt, one of another type, or several. [Ours]
     """

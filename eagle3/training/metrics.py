@@ -27,12 +27,12 @@ def n_alpha(draft: Eagle3Draft, batches: Iterable[TttBatch], steps: int) -> list
     passes and no text is generated. Positions after a miss don't count. [Paper,
     section 4.2; the parallel way: Ours]
     """
-    reached, right = torch.zeros(steps), torch.zeros(steps)
+    reached, right = [0] * steps, [0] * steps
     for batch in batches:
         for n, (alive, correct) in enumerate(_chains(draft, batch, steps)):
-            reached[n] += alive.sum()
-            right[n] += (alive & correct).sum()
-    return (right / reached.clamp(min=1)).tolist()
+            reached[n] += int(alive.sum())
+            right[n] += int((alive & correct).sum())
+    return [a / max(1, b) for a, b in zip(right, reached, strict=True)]
 
 
 def _chains(

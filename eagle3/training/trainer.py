@@ -270,8 +270,9 @@ class Trainer:
     def _load_optimizer(self, tensors: dict[str, Tensor]) -> None:
         for name, parameter in self.parameters.items():
             self.optimizer.state[parameter] = {
-                key: tensors[f"{name}.{key}"]
-                for key in ("exp_avg", "exp_avg_sq", "step")
+                "exp_avg": tensors[f"{name}.exp_avg"].to(parameter.device),
+                "exp_avg_sq": tensors[f"{name}.exp_avg_sq"].to(parameter.device),
+                "step": tensors[f"{name}.step"],  # AdamW counts on the CPU
             }
 
 
