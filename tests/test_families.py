@@ -97,3 +97,13 @@ def test_a_sliding_window_is_refused_by_the_config_alone():
     config = tiny_model("Mistral", sliding_window=8).config
     with pytest.raises(ValueError, match=r"mistral.*use a full-attention model"):
         refuse_unsupported(config)
+
+
+@pytest.mark.parametrize("kind", ["chunked_attention", "linear_attention", "conv"])
+def test_one_layer_of_another_kind_is_enough_to_be_refused(kind):
+    config = tiny_model().config
+    config.layer_types = ["full_attention"] * 8
+    refuse_unsupported(config)
+    config.layer_types = ["full_attention"] * 7 + [kind]
+    with pytest.raises(ValueError, match=r"llama.*other than full attention"):
+        refuse_unsupported(config)

@@ -75,12 +75,17 @@ def test_a_folder_without_tokenizer_gives_a_target_for_ids(folder):
 
 
 def save_tokenizer(folder, template=None):
-    """A tokenizer of two words, with or without a chat template."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    """A tokenizer of two words that likes to begin with <s>."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    words = Tokenizer(models.WordLevel({"How": 3, "can": 5, "?": 0}, unk_token="?"))
+    vocabulary = {"How": 3, "can": 5, "?": 0, "<s>": 1}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 1)]
+    )
+    assert words.encode("How").ids == [1, 3]
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?")
     tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)

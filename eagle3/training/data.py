@@ -154,8 +154,9 @@ def answer_batch(
     when a prompt and its answer don't fit into the target's context. [Ours]
     """
     longest = max(map(len, prompts))
-    ids = torch.zeros(len(prompts), longest, dtype=torch.long)
-    mask = torch.zeros(len(prompts), longest + max_new_tokens, dtype=torch.bool)
+    size, device = len(prompts), target.device
+    ids = torch.zeros(size, longest, dtype=torch.long, device=device)
+    mask = torch.zeros(size, longest + max_new_tokens, dtype=torch.bool, device=device)
     for row, prompt in enumerate(prompts):
         ids[row, longest - len(prompt) :] = torch.tensor(prompt)
         mask[row, longest - len(prompt) :] = True
