@@ -26,6 +26,7 @@ def execute(path: Path) -> None:
         timeout=CELL_SECONDS,
         kernel_name="python3",
         record_timing=False,
+        coalesce_streams=True,  # a print that was sent in two pieces is saved as one
         resources={"metadata": {"path": str(path.parent)}},
     ).execute()
     tidy(notebook)
