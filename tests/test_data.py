@@ -3,6 +3,8 @@
 Right values: one prompt at a time without cache, padding or batch.
 """
 
+import dataclasses
+
 import pytest
 import scipy.stats
 import torch
@@ -256,6 +258,21 @@ def test_a_shard_depends_on_its_own_seed_alone(worker, tmp_path):
         assert (tmp_path / "a" / name).read_bytes() == (
             tmp_path / "b" / name
         ).read_bytes()
+
+
+def test_no_two_shards_are_drawn_with_one_seed(worker, tmp_path, monkeypatch):
+    seeds = []
+
+    def spy(target, prompts, params, max_new_tokens, generator):
+        seeds.append(generator.initial_seed())
+        return [[0] for _ in prompts]
+
+    monkeypatch.setattr(data, "answer_batch", spy)
+    for seed in (0, 1, 2):
+        worker(dataclasses.replace(CONFIG, seed=seed))
+        for shard in range(3):
+            data._write_shard(shard, tmp_path)
+    assert len(set(seeds)) == 9
 
 
 def test_a_fault_while_writing_leaves_no_shard(worker, tmp_path, monkeypatch):
