@@ -14,6 +14,7 @@ import torch
 from helpers import PROMPT, ScriptDrafter, check_invariants, request, toy
 from torch import nn
 
+from eagle3 import engine as engine_module
 from eagle3 import sampling
 from eagle3.draft import DraftConfig, Eagle3Draft
 from eagle3.drafters import Eagle3Drafter, Proposal, VanillaDrafter
@@ -333,6 +334,15 @@ def test_bad_input_is_refused_in_one_sentence_before_the_target_runs(name, passe
     assert told in message
     assert "\n" not in message and message.endswith(".") and len(message) < 240
     assert passes == []
+
+
+def test_a_bad_request_is_refused_before_a_draft_is_copied_and_packed(monkeypatch):
+    def too_early(*args):
+        raise AssertionError("the draft was prepared")
+
+    monkeypatch.setattr(engine_module, "Eagle3Drafter", too_early)
+    with pytest.raises(ValueError, match="outside the target's vocabulary"):
+        generate(toy(), helpers.trained_draft(), [96])
 
 
 def test_an_unknown_option_is_refused_and_not_ignored(passes):
