@@ -5,7 +5,8 @@ matrix products: in Python, in norms made of seven kernels, in copies of the cac
 This is the same network as transformers' `LlamaForCausalLM`, read from its weights,
 written as one short loop:
 
-- q, k and v are one product, gate and up are one product, all weights prepacked;
+- q, k and v are one product, gate and up are one product, all weights prepacked, and
+  their strips are used as they come: one strip of the first is one head;
 - keys and values go straight into the pre-allocated cache;
 - the query heads that share a key head are folded into rows, so no key is copied.
 
@@ -13,12 +14,14 @@ It also returns the tapped features without hooks. It computes what the library'
 own model computes up to the order of summation, and a test holds it to that. [Ours]
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from eagle3.cache import KVCache
-from eagle3.packed import PackedLinear, linear_from
+from eagle3.packed import STRIP, PackedLinear, linear_from
 
 
 class LeanLlama:
@@ -36,15 +39,14 @@ class LeanLlama:
         self.taps = taps
         self.embedding = model.get_input_embeddings().weight.detach().clone()  # [V, k]
         self.layers = [_Layer(layer, config) for layer in decoder.layers]
-        self.norm_weight = decoder.norm.weight.detach().clone()
-        self.eps = config.rms_norm_eps
+        self.norm = _Norm(decoder.norm, config.rms_norm_eps)
         self.head = PackedLinear(model.get_output_embeddings())
         rotary = decoder.rotary_emb
         positions = torch.arange(config.max_position_embeddings, dtype=torch.float32)
         angles = positions[:, None] * rotary.inv_freq.float()  # [P, d/2]
-        angles = torch.cat((angles, angles), dim=-1)  # [P, d]
-        self.cos = angles.cos() * rotary.attention_scaling
-        self.sin = angles.sin() * rotary.attention_scaling
+        cos, sin = angles.cos(), angles.sin()
+        self.cos = torch.cat((cos, cos), dim=-1) * rotary.attention_scaling  # [P, d]
+        self.sin = torch.cat((-sin, sin), dim=-1) * rotary.attention_scaling
 
     def forward(
         self,
@@ -72,7 +74,7 @@ class LeanLlama:
                 tapped.append(x)
             x = layer.forward(x, rope, cache, index, mask)
         cache.advance(input_ids.shape[1])
-        hidden = _rms_norm(x, self.norm_weight, self.eps)
+        hidden = self.norm(x)
         logits = self.head(hidden[:, -1:] if last_only else hidden)
         return logits, torch.cat(tapped, dim=-1), hidden
 
@@ -84,30 +86,29 @@ class _Layer:
         self.num_heads = config.num_attention_heads
         self.num_kv_heads = config.num_key_value_heads
         self.groups = self.num_heads // self.num_kv_heads
-        self.eps = config.rms_norm_eps
-        self.attention_norm = layer.input_layernorm.weight.detach().clone()
-        self.mlp_norm = layer.post_attention_layernorm.weight.detach().clone()
-        self.qkv = _packed_together(
-            attention.q_proj, attention.k_proj, attention.v_proj
-        )
+        self.attention_norm = _Norm(layer.input_layernorm, config.rms_norm_eps)
+        self.mlp_norm = _Norm(layer.post_attention_layernorm, config.rms_norm_eps)
+        qkv = attention.q_proj, attention.k_proj, attention.v_proj
+        self.qkv = _packed_together(qkv, strip=self.head_dim)
         self.out = PackedLinear(attention.o_proj)
-        self.gate_up = _packed_together(mlp.gate_proj, mlp.up_proj)
+        strip = math.gcd(STRIP, config.intermediate_size)  # gate ends with a strip
+        self.gate_up = _packed_together((mlp.gate_proj, mlp.up_proj), strip)
         self.down = PackedLinear(mlp.down_proj)
 
     def forward(self, x, rope, cache: KVCache, index: int, mask) -> Tensor:
-        normed = _rms_norm(x, self.attention_norm, self.eps)
-        x = x + self._attention(normed, rope, cache, index, mask)
-        gate, up = self.gate_up(_rms_norm(x, self.mlp_norm, self.eps)).chunk(2, -1)
-        return x + self.down(F.silu(gate) * up)
+        x = x + self._attention(self.attention_norm(x), rope, cache, index, mask)
+        both = self.gate_up.strips(self.mlp_norm(x))
+        gate, up = both.chunk(2)  # [S / 2, B * n, w] each
+        wide = (F.silu(gate) * up).transpose(0, 1).flatten(1)  # [B * n, intermediate]
+        return x + self.down(wide).view_as(x)
 
     def _attention(self, x, rope, cache: KVCache, index: int, mask) -> Tensor:
         (cos, sin), (batch, rows, _) = rope, x.shape
         heads, kv_heads, dim = self.num_heads, self.num_kv_heads, self.head_dim
-        # [B, H + 2 Hkv, n, d]
-        qkv = self.qkv(x).view(batch, rows, -1, dim).transpose(1, 2)
+        # [H + 2 Hkv, B * n, d] -> [B, H + 2 Hkv, n, d]
+        qkv = self.qkv.strips(x).unflatten(1, (batch, rows)).transpose(0, 1)
         qk, v = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
-        left, right = qk.chunk(2, -1)
-        qk = qk * cos + torch.cat((-right, left), -1) * sin  # rotate-half RoPE
+        qk = qk * cos + qk.roll(dim // 2, -1) * sin  # rotate-half RoPE
         keys, values = cache.write(index, qk[:, heads:], v)  # [B, Hkv, S, d]
         # Fold the query heads of one key head into rows: [B, Hkv, groups * n, d].
         query = qk[:, :heads].reshape(batch, kv_heads, self.groups * rows, dim)
@@ -116,9 +117,17 @@ class _Layer:
         return self.out(mixed.reshape(batch, rows, heads * dim))
 
 
-def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x / rms(x) * weight, in three kernels less than the textbook spelling."""
-    return x * (torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)) * weight
+class _Norm:
+    """RMSNorm in half the kernels: x * sqrt(k) w / hypot(|x|, sqrt(k eps))."""
+
+    def __init__(self, norm: nn.Module, eps: float):
+        width = len(norm.weight)
+        self.weight = norm.weight.detach() * math.sqrt(width)
+        self.floor = torch.tensor(math.sqrt(width * eps))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x / torch.hypot(length, self.floor) * self.weight
 
 
 def _additive(mask: Tensor, groups: int) -> Tensor:
@@ -127,7 +136,7 @@ def _additive(mask: Tensor, groups: int) -> Tensor:
     return additive.repeat(1, groups, 1).unsqueeze(1)
 
 
-def _packed_together(*linears: nn.Linear) -> PackedLinear:
+def _packed_together(linears: tuple[nn.Linear, ...], strip: int) -> PackedLinear:
     """One packed layer that computes several linear layers of the same input."""
     weight = torch.cat([linear.weight.detach() for linear in linears])
-    return PackedLinear(linear_from(weight))
+    return PackedLinear(linear_from(weight), strip)

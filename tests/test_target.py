@@ -450,7 +450,7 @@ def test_other_networks_than_a_plain_llama_run_through_the_library(changes):
     both_close(target.forward(ids), library_says(model, ids, target.taps))
 
 
-def test_without_onednn_the_librarys_modules_run(monkeypatch):
+def test_where_packing_does_not_pay_the_librarys_modules_run(monkeypatch):
     monkeypatch.setattr(library_network, "can_pack", lambda: False)
     model = tiny_model()
     target, ids = Target(model), tokens(1, 9)
