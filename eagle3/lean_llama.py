@@ -29,7 +29,7 @@ class LeanLlama:
 
     model: a transformers `LlamaForCausalLM` in float32 on the CPU, without biases. All
         its weights are copied; the model may be dropped afterwards.
-    taps: layer numbers, ascending
+    taps: layer numbers, ascending; () when nobody reads features
 
     [Ours]
     """
@@ -68,7 +68,7 @@ class LeanLlama:
         # cos and sin of each position: [B or 1, 1, n, d], the same for all heads
         rope = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
         mask = None if mask is None else _additive(mask, self.layers[0].groups)
-        tapped = []
+        tapped = [x[..., :0]]  # without taps the features are [B, n, 0]
         for index, layer in enumerate(self.layers):
             if index in self.taps:
                 tapped.append(x)

@@ -74,7 +74,7 @@ class LibraryNetwork:
     """Runs a transformers model with our cache and taps the inputs of its layers.
 
     model: any that `refuse_unsupported_model` lets through
-    taps: layer numbers
+    taps: layer numbers; () when nobody reads features
 
     [Ours]
     """
@@ -125,8 +125,10 @@ class LibraryNetwork:
                 "full-attention model."
             )
         cache.advance(input_ids.shape[1])
-        features = torch.cat([kept[tap] for tap in self.taps], dim=-1)
-        return output.logits, features, kept["hidden"]
+        hidden = kept["hidden"]
+        # Without taps the features are [B, n, 0].
+        tapped = [hidden[..., :0], *(kept[tap] for tap in self.taps)]
+        return output.logits, torch.cat(tapped, dim=-1), hidden
 
     @contextmanager
     def _hooks(self) -> Iterator[dict[int | str, Tensor]]:

@@ -63,6 +63,13 @@ class TargetOutput:
     features: Tensor
     hidden: Tensor
 
+    def rows(self, index: Sequence[int]) -> "TargetOutput":
+        """The output of these rows of the block alone. [Ours]"""
+        index = list(index)
+        if index == list(range(len(index))):  # no copy
+            return TargetOutput(*(t[:, : len(index)] for t in vars(self).values()))
+        return TargetOutput(*(tensor[:, index] for tensor in vars(self).values()))
+
 
 def tap_layers(num_layers: int) -> tuple[int, int, int]:
     """The three layers whose input is tapped: (2, L // 2, L - 3).
@@ -83,7 +90,8 @@ class Target:
     """A frozen causal language model and its tokenizer.
 
     model: a transformers model for causal language modelling, full attention only
-    taps: three layer numbers, ascending; None takes `tap_layers`
+    taps: three layer numbers, ascending, or () for a model whose features nobody
+        reads; None takes `tap_layers`
     lean: run a Llama in float32 on the CPU through `LeanLlama` (same network, fewer
         kernels) where it can be; all other models run through the library's modules
 
@@ -143,8 +151,10 @@ class Target:
             )
         return self._head
 
-    def new_cache(self, max_length: int | None = None) -> KVCache:
+    def new_cache(self, max_length: int | None = None, spare: int = 0) -> KVCache:
         """An empty cache for up to `max_length` positions (default: the context).
+
+        spare: rows beyond that, for the branches of draft trees, which share positions
 
         Memory is taken at the first block, whose batch size it keeps. Raises
         ValueError outside 1 to `max_positions`. [Ours]
@@ -155,7 +165,7 @@ class Target:
                 f"a cache of {length} positions was asked for, and this target's "
                 f"context is 1 to {self.max_positions} tokens: shorten the text."
             )
-        return KVCache(self.num_layers, length)
+        return KVCache(self.num_layers, length + spare)
 
     def forward(
         self,
@@ -163,6 +173,7 @@ class Target:
         cache: KVCache | None = None,
         *,
         attention_mask: Tensor | None = None,
+        tree_mask: Tensor | None = None,
         last_only: bool = False,
     ) -> TargetOutput:
         """Run the target over a block that continues the cached tokens.
@@ -170,6 +181,10 @@ class Target:
         input_ids: [B, n] int64, on the target's device   keys and values of the block
             are appended to `cache`; ids are not compared with the vocabulary
         attention_mask: [B, cached + n] bool, False at padding (batches only)
+        tree_mask: [n, m + n] bool, True = may attend: what each row sees of the last m
+            cached rows and of the block, instead of all. It sees all of the cache
+            before them, and stands as far behind that as the rows that it sees tell.
+            Batch 1 without padding only. [Paper, section 2.2]
         last_only: compute logits for the last position alone, [B, 1, V]
 
         A draft may be trained on the result: it takes no part in autograd, but autograd
@@ -181,7 +196,10 @@ class Target:
             _check_ids(input_ids)
             cache = self.new_cache(input_ids.shape[1]) if cache is None else cache
             _check_fit(input_ids, cache, attention_mask)
-            output = self._run(input_ids, cache, attention_mask, last_only)
+            if tree_mask is None:
+                output = self._run(input_ids, cache, attention_mask, last_only)
+            else:
+                output = self._run_tree(input_ids, cache, tree_mask)
         if torch.is_inference_mode_enabled():
             return output
         # Inference mode makes a step 5% faster; a copy made outside is a usual tensor.
@@ -203,6 +221,17 @@ class Target:
             mask = mask & real[:, None] | (keys == queries)  # [B, n, S]
         return TargetOutput(
             *self._network.forward(input_ids, cache, positions, mask, last_only)
+        )
+
+    def _run_tree(self, input_ids, cache: KVCache, tree_mask: Tensor) -> TargetOutput:
+        rows, width = tree_mask.shape
+        before = cache.length + rows - width  # cached positions that all rows see
+        tree_mask = tree_mask.to(self.device)
+        prefix = tree_mask.new_ones(rows, before)
+        mask = torch.cat([prefix, tree_mask], dim=1)[None]  # [1, n, S]
+        positions = before + tree_mask.sum(-1)[None] - 1  # [1, n]
+        return TargetOutput(
+            *self._network.forward(input_ids, cache, positions, mask, False)
         )
 
     def _run_in_pieces(
@@ -356,11 +385,13 @@ def _checked_taps(taps: Sequence[int] | None, num_layers: int) -> tuple[int, ...
     if taps is None:
         return tap_layers(num_layers)
     taps = tuple(taps)
+    if not taps:
+        return taps
     ascending = all(a < b for a, b in pairwise(taps))
     if len(taps) != 3 or not ascending or not 0 <= taps[0] < taps[-1] < num_layers:
         raise ValueError(
             f"taps {taps} must be three ascending layer numbers from 0 to "
-            f"{num_layers - 1}, as in (2, L // 2, L - 3)."
+            f"{num_layers - 1}, as in (2, L // 2, L - 3), or none."
         )
     return taps
 

@@ -90,6 +90,23 @@ def test_a_shallow_target_works_with_taps_that_the_caller_names(lean):
     both_close(target.forward(ids), library_says(model, ids, (0, 1, 2)))
 
 
+@NETWORKS
+def test_without_taps_there_are_no_features_and_the_rest_is_the_same(lean):
+    model = tiny_model(num_hidden_layers=2)
+    target = Target(model, taps=(), lean=lean)
+    assert target.taps == ()
+    ids = tokens(2, 20)
+    logits, _, hidden = library_says(model, ids, (0,))
+    output, cache = target.forward(ids), target.new_cache(ids.shape[1])
+    assert output.features.shape == (*ids.shape, 0)
+    close(output.logits, logits)
+    close(output.hidden, hidden)
+    for row in range(3):
+        output = target.forward(ids[:, row : row + 1], cache)
+        assert output.features.shape == (2, 1, 0)
+        close(output.hidden, hidden[:, row : row + 1])
+
+
 @pytest.mark.parametrize(
     "taps", [(2, 4), (2, 4, 5, 6), (4, 2, 5), (2, 2, 5), (-1, 2, 5), (2, 4, 8)]
 )
