@@ -8,7 +8,6 @@ import typer
 
 from eagle3 import fetch as fetching
 from eagle3.checkpoint import load_draft, save_draft
-from eagle3.draft import DraftConfig, Eagle3Draft
 from eagle3.drafters import Eagle3Drafter, VanillaDrafter
 from eagle3.drafters.eagle3 import require_chain_length
 from eagle3.engine import Engine, Request, prompt_to_ids, text_pieces
@@ -88,39 +87,32 @@ def train(  # noqa: PLR0913  options of a command line
     data: Data,
     held_out: Annotated[Path, typer.Option(help="Folder of held-out answers.")],
     out: Annotated[Path, typer.Option(help="Where the run keeps its files.")],
+    recipe: Annotated[str, typer.Option(help="The method: eagle3, ...")] = "eagle3",
     epochs: int = 3,
-    draft_vocab_size: int = 4096,
-    ttt_steps: int = 4,
     learning_rate: float = 4e-4,
     seed: int = 0,
+    draft_vocab_size: Annotated[int | None, typer.Option(help="For eagle3.")] = None,
+    ttt_steps: Annotated[int | None, typer.Option(help="For eagle3.")] = None,
 ) -> None:
-    """Train an EAGLE-3 draft for the default target. Run again to go on."""
+    """Train a draft for the default target. Run again to go on."""
     from eagle3.training.data import load_data
-    from eagle3.training.initialise import initialise_from_target
+    from eagle3.training.recipe import Start
+    from eagle3.training.recipes import new_recipe, require_options
     from eagle3.training.trainer import TrainConfig, Trainer
-    from eagle3.training.vocabulary import (
-        choose_draft_vocabulary,
-        count_answer_tokens,
-        coverage,
-    )
 
+    options = {"draft_vocab_size": draft_vocab_size, "ttt_steps": ttt_steps}
+    options = {name: value for name, value in options.items() if value is not None}
+    require_options(recipe, options)
+    settings = TrainConfig(epochs=epochs, learning_rate=learning_rate, seed=seed)
     sequences, evaluation = load_data(data), load_data(held_out)
+    answers = sum(int(sequence.natural_mask().sum()) for sequence in sequences)
+    print(f"{len(sequences)} sequences, {answers} answer tokens")
     target = load_target()
-    counts = count_answer_tokens(sequences, target.vocab_size)
-    vocabulary = choose_draft_vocabulary(counts, draft_vocab_size)
-    print(
-        f"{len(sequences)} sequences, {int(counts.sum())} answer tokens; the draft "
-        f"vocabulary covers {coverage(counts, vocabulary):.1%} of them"
-    )
-    config = DraftConfig.for_target(target.config, draft_vocab_size, target.taps)
-    draft = Eagle3Draft(config, target.embedding, vocabulary)
-    initialise_from_target(draft, library_model().state_dict())
-    settings = TrainConfig(
-        epochs=epochs, learning_rate=learning_rate, ttt_steps=ttt_steps, seed=seed
-    )
-    trainer = Trainer(target, draft, (sequences, evaluation), out, settings)
+    start = Start(target, sequences, library_model().state_dict())
+    method = new_recipe(recipe, start, options)
+    trainer = Trainer(target, method, (sequences, evaluation), out, settings)
     trainer.train()
-    save_draft(draft, out / "final", torch.float16)
+    method.save(out / "final", torch.float16)
     print(f"n-alpha on held-out prompts: {trainer.evaluate()}")
     print(f"draft saved in {out / 'final'}")
 
@@ -132,15 +124,15 @@ def evaluate(
     steps: Annotated[int, typer.Option(help="n-alpha for n below this.")] = 5,
 ) -> None:
     """Print a draft's n-alpha on held-out greedy answers."""
+    from eagle3.training.batches import feature_batch
     from eagle3.training.data import load_data
-    from eagle3.training.features import look, make_batch
+    from eagle3.training.features import look
     from eagle3.training.metrics import n_alpha
 
     sequences, target = load_data(held_out), load_target()
     model = load_draft(draft, target)
-    head_rows = target.head[model.d2t].float()
     batches = (
-        make_batch([s], [look(target, s.token_ids)], model, head_rows)
+        feature_batch([s], [look(target, s.token_ids)], model.reads, target.device)
         for s in sequences
     )
     for n, alpha in enumerate(n_alpha(model, batches, steps)):

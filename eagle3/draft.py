@@ -320,6 +320,7 @@ class Eagle3Draft(nn.Module):
     `draft_vocab` does not fit the config.
     """
 
+    reads = "features"  # the field of a target's output that `fuse` takes
     d2t: Tensor  # [Vd] int64  target id of every draft token
     in_draft: Tensor  # [V] bool  is this target id a draft token?
 
@@ -364,6 +365,10 @@ class Eagle3Draft(nn.Module):
                 module.weight.uniform_(-bound, bound, generator=generator)
             elif isinstance(module, RMSNorm):
                 module.weight.fill_(1.0)
+
+    def require_fit(self, target: Any) -> None:
+        """Raise ValueError when this draft was not made for the target."""
+        require_fit(self.config, target)
 
     def fuse(self, features: Tensor) -> Tensor:
         """Fuse the target's three taps into one feature.

@@ -18,8 +18,9 @@ from eagle3.drafters import Eagle3Drafter, Proposal
 from eagle3.engine import Engine, GenerationResult, Request, generate
 from eagle3.target import Target, toy_target
 from eagle3.training.data import Sequence as TrainingSequence
-from eagle3.training.features import look, make_batch
-from eagle3.training.losses import TttConfig, ttt_loss
+from eagle3.training.eagle3 import Eagle3Recipe
+from eagle3.training.features import look
+from eagle3.training.losses import TttConfig
 
 VOCAB = 96  # of the toy target
 PROMPT = (5, 17, 80, 3)
@@ -92,12 +93,13 @@ def overfit(
 ) -> None:
     """Fit a draft to these few sequences, all in one batch."""
     views = [look(target, sequence.token_ids) for sequence in sequences]
-    batch = make_batch(sequences, views, draft, target.head[draft.d2t].float())
+    recipe = Eagle3Recipe(target, draft, TttConfig(4))
+    batch = recipe.make_batch(sequences, views)
     parameters = [p for p in draft.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=3e-3, weight_decay=0.0)
     with torch.enable_grad():
-        for _ in range(num_updates):
-            loss = ttt_loss(draft, batch, TttConfig(4)).total
+        for step in range(num_updates):
+            loss, _ = recipe.loss(batch, step)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

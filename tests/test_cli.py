@@ -133,6 +133,8 @@ def test_a_training_run_that_is_finished_is_only_read(tmp_path):
 
 # Errors: one sentence on one line, and no traceback
 
+TRAIN = ("train", "--data", "no", "--held-out", "no", "--out", "no")
+
 
 def fail(monkeypatch, *arguments: object) -> str:
     monkeypatch.setattr(sys, "argv", ["eagle3", *map(str, arguments)])
@@ -157,6 +159,8 @@ def fail(monkeypatch, *arguments: object) -> str:
         (("evaluate", "--held-out", "no/such/folder"), "no training data in"),
         (("generate-data", "unused", "--num-prompts", 0), "num_prompts is 0"),
         (("generate-data", "unused", "--workers", 0), "0 workers"),
+        ((*TRAIN, "--recipe", "eagle9"), "no recipe 'eagle9'"),
+        ((*TRAIN, "--epochs", 0), "epochs is 0"),
     ],
 )
 def test_a_foreseen_error_is_one_sentence(monkeypatch, tmp_path, arguments, told):

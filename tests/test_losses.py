@@ -9,11 +9,11 @@ from torch.testing import assert_close
 
 from eagle3.draft import DraftConfig, Eagle3Draft
 from eagle3.rope import RopeConfig
+from eagle3.training.batches import next_token_mask
 from eagle3.training.losses import (
     Teacher,
     TttBatch,
     TttConfig,
-    next_token_mask,
     restrict_teacher,
     ttt_loss,
 )

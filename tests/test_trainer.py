@@ -22,6 +22,7 @@ from eagle3.sampling import SamplingParams
 from eagle3.target import Target
 from eagle3.training import data as data_module
 from eagle3.training import features as features_module
+from eagle3.training.batches import FeatureBatch, next_token_mask
 from eagle3.training.data import (
     DataConfig,
     Sequence,
@@ -29,9 +30,10 @@ from eagle3.training.data import (
     generate_data,
     load_data,
 )
-from eagle3.training.features import FeatureStore, look, make_batch
+from eagle3.training.eagle3 import Eagle3Recipe
+from eagle3.training.features import FeatureStore, look
 from eagle3.training.initialise import initialise_from_target
-from eagle3.training.losses import Teacher, TttBatch, next_token_mask, restrict_teacher
+from eagle3.training.losses import TttConfig, restrict_teacher
 from eagle3.training.metrics import n_alpha
 from eagle3.training.trainer import LOG_FILE, TrainConfig, Trainer
 from eagle3.training.vocabulary import (
@@ -47,16 +49,22 @@ CONFIG = TrainConfig(
     batch_size=2,
     learning_rate=2e-3,
     warmup_steps=2,
-    ttt_steps=3,
     log_every=1,
     evaluate_every=2,
 )
 
 
-def trainer(folder: Path, config: TrainConfig = CONFIG, sequences=None) -> Trainer:
+def recipe(draft=None, steps: int = 3) -> Eagle3Recipe:
+    draft = draft or helpers.new_draft(toy())
+    return Eagle3Recipe(toy(), draft, TttConfig(steps))
+
+
+def trainer(
+    folder: Path, config: TrainConfig = CONFIG, sequences=None, steps: int = 3
+) -> Trainer:
     data = SEQUENCES if sequences is None else sequences
-    draft = helpers.new_draft(toy())
-    return Trainer(toy(), draft, (data, SEQUENCES[:2]), folder / "run", config)
+    method = recipe(steps=steps)
+    return Trainer(toy(), method, (data, SEQUENCES[:2]), folder / "run", config)
 
 
 def weights(draft) -> dict[str, torch.Tensor]:
@@ -84,11 +92,11 @@ def test_one_sample_is_learnt_by_heart(tmp_path):
         batch_size=1,
         learning_rate=3e-3,
         warmup_steps=5,
-        ttt_steps=4,
         evaluate_every=1000,
     )
     draft = helpers.new_draft(toy(), helpers.VOCAB)
-    trained = Trainer(toy(), draft, ([sequence], [sequence]), tmp_path / "r", config)
+    method, data = recipe(draft, steps=4), ([sequence], [sequence])
+    trained = Trainer(toy(), method, data, tmp_path / "r", config)
     trained.train()
     assert trained.evaluate() == [1.0] * 4
     count = 1 + 5 * 4  # whole cycles of a chain of 3
@@ -124,7 +132,7 @@ def test_a_killed_and_resumed_run_ends_with_the_same_bits(tmp_path, monkeypatch,
             cut.train()
     again = trainer(tmp_path / "cut")  # a new process starts with a new draft
     again.train()
-    assert same(weights(again.draft), weights(whole.draft))
+    assert same(weights(again.recipe.model), weights(whole.recipe.model))
     assert same(_optimizer(again), _optimizer(whole))
     logs = [t.folder.joinpath(LOG_FILE).read_text("utf-8") for t in (again, whole)]
     assert logs[0] == logs[1]  # steps that the kill has undone are not told twice
@@ -143,8 +151,7 @@ def test_the_seed_is_the_order_and_a_batch_is_never_repeated(tmp_path):
                 seen.append(tuple(chosen))
             return super()._batch(sequences, views, chosen)
 
-    draft = helpers.new_draft(toy())
-    Watched(toy(), draft, (SEQUENCES, []), tmp_path / "run", CONFIG).train()
+    Watched(toy(), recipe(), (SEQUENCES, []), tmp_path / "run", CONFIG).train()
     first, second = seen[:3], seen[3:]
     assert sorted(sum(first, ())) == sorted(sum(second, ())) == list(range(6))
     assert first != second
@@ -170,7 +177,7 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(
     assert (cut.folder / "step-000004").exists()  # half a checkpoint
     again = trainer(tmp_path / "cut")
     again.train()
-    assert same(weights(again.draft), weights(whole.draft))
+    assert same(weights(again.recipe.model), weights(whole.recipe.model))
     assert [f.name for f in again.folder.glob("step-*")] == ["step-000006"]
 
 
@@ -179,22 +186,24 @@ def test_a_finished_run_is_not_trained_further(tmp_path):
     first.train()
     again = trainer(tmp_path)
     again.train()
-    assert same(weights(again.draft), weights(first.draft))
+    assert same(weights(again.recipe.model), weights(first.recipe.model))
 
 
-@pytest.mark.parametrize("part", ["config", "data", "draft"])
+@pytest.mark.parametrize("part", ["config", "data", "recipe", "recipe, by its draft"])
 def test_another_run_is_not_resumed(tmp_path, part):
     trainer(tmp_path).train()
-    config, sequences, draft = CONFIG, SEQUENCES, helpers.new_draft(toy())
+    config, sequences, method = CONFIG, SEQUENCES, recipe()
     if part == "config":
         config = replace(CONFIG, learning_rate=1e-3)
     elif part == "data":  # as long, and other answers
         sequences = [*SEQUENCES[1:], helpers.greedy_sequence((8, 8), 9)]
+    elif part == "recipe":
+        method = recipe(steps=2)
     else:  # as large, and other tokens
-        vocabulary = torch.arange(1, 96, 2)
-        draft = type(draft)(draft.config, toy().embedding, vocabulary)
-    run = Trainer(toy(), draft, (sequences, []), tmp_path / "run", config)
-    with pytest.raises(ValueError, match=f"another {part}"):
+        draft, vocabulary = method.model, torch.arange(1, 96, 2)
+        method = recipe(type(draft)(draft.config, toy().embedding, vocabulary))
+    run = Trainer(toy(), method, (sequences, []), tmp_path / "run", config)
+    with pytest.raises(ValueError, match=f"another {part.split(',')[0]}"):
         run.train()
 
 
@@ -240,8 +249,6 @@ def test_gradients_are_clipped_to_half(tmp_path):
         ("learning_rate", math.nan),
         ("warmup_steps", -1),
         ("max_grad_norm", 0.0),
-        ("ttt_steps", 0),
-        ("ttt_decay", 1.5),
         ("evaluate_every", 0),
         ("log_every", 0),
     ],
@@ -275,8 +282,8 @@ def test_too_few_sequences_for_a_batch_are_refused(tmp_path):
 @pytest.mark.parametrize("length", [2, 3, 4])
 def test_sequences_shorter_than_the_steps_are_trained(tmp_path, length):
     short = [Sequence(s.token_ids[:length], 1, "chat", 0.0) for s in SEQUENCES]
-    run = trainer(tmp_path, replace(CONFIG, ttt_steps=7), short)
-    before = weights(run.draft)
+    run = trainer(tmp_path, sequences=short, steps=7)
+    before = weights(run.recipe.model)
     run.train()
     log = [
         json.loads(line)
@@ -285,13 +292,13 @@ def test_sequences_shorter_than_the_steps_are_trained(tmp_path, length):
     for entry in log:
         for losses in (entry.get("per_step", []), entry.get("n_alpha", [])):
             assert all(map(math.isfinite, losses))
-    assert not same(weights(run.draft), before)  # even one answer token teaches
+    assert not same(weights(run.recipe.model), before)  # even one answer token teaches
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(tmp_path):
     run = trainer(tmp_path)
     with torch.no_grad():
-        run.draft.lm_head.weight[0, 0] = math.nan
+        run.recipe.model.lm_head.weight[0, 0] = math.nan
     with pytest.raises(FloatingPointError, match="at step 0"):
         run.train()
 
@@ -313,7 +320,7 @@ def test_a_batch_rebuilds_the_teacher_that_whole_logits_give():
     """Against `restrict_teacher`, which reads the logits themselves."""
     draft, chosen = helpers.new_draft(toy()), SEQUENCES[:3]
     views = [look(toy(), s.token_ids) for s in chosen]
-    batch = make_batch(chosen, views, draft, toy().head[draft.d2t].float())
+    batch = recipe(draft).make_batch(chosen, views)
     for row, sequence in enumerate(chosen):
         length = len(sequence.token_ids)
         logits = toy().forward(sequence.token_ids[None]).logits
@@ -379,12 +386,11 @@ def test_features_of_other_sequences_are_never_read(tmp_path):
 # n-alpha
 
 
-def _plain_batch(sequence: Sequence, draft) -> TttBatch:
-    """As `make_batch`, with features that are not rounded for the disk."""
+def _plain_batch(sequence: Sequence) -> FeatureBatch:
+    """As `feature_batch`, with features that are not rounded for the disk."""
     output = toy().forward(sequence.token_ids[None])
     mask = next_token_mask(sequence.natural_mask()[None])
-    teacher = Teacher(output.logits[..., draft.d2t], output.logits.argmax(-1))
-    return TttBatch(output.features, sequence.token_ids[None], mask, teacher)
+    return FeatureBatch(output.features, sequence.token_ids[None], mask)
 
 
 def _n_alpha_of_the_engine(draft, sequences, steps: int) -> list[float]:
@@ -409,7 +415,7 @@ def _n_alpha_of_the_engine(draft, sequences, steps: int) -> list[float]:
 def test_n_alpha_is_what_the_engine_measures():
     draft, steps = helpers.trained_draft(), 4
     chosen = [helpers.greedy_sequence(p, 14) for p in (PROMPT, (1, 2, 7), (30, 31))]
-    batches = [_plain_batch(sequence, draft) for sequence in chosen]
+    batches = [_plain_batch(sequence) for sequence in chosen]
     told = n_alpha(draft, batches, steps)
     measured = _n_alpha_of_the_engine(draft, chosen, steps)
     assert told == pytest.approx(measured, abs=1e-6)

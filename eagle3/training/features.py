@@ -19,10 +19,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
 
-from eagle3.draft import Eagle3Draft
 from eagle3.target import Target
 from eagle3.training.data import Sequence
-from eagle3.training.losses import Teacher, TttBatch, next_token_mask
 
 SEQUENCES_PER_FILE = 64
 
@@ -103,36 +101,6 @@ def look(target: Target, token_ids: Tensor) -> TargetView:
         hidden.cpu().contiguous(),
         output.logits[0].argmax(-1).to(torch.int32).cpu(),
         output.logits[0].float().logsumexp(-1).cpu(),
-    )
-
-
-def make_batch(
-    sequences: list[Sequence],
-    views: list[TargetView],
-    draft: Eagle3Draft,
-    head_rows: Tensor,
-) -> TttBatch:
-    """Pad sequences on the right and rebuild the teacher for this draft.
-
-    sequences, views: B of each, in the same order
-    head_rows: [Vd, k] float32  rows of the target's head for the draft's tokens
-    Returns the batch on the device of `head_rows`, which must be the draft's. [Ours]
-    """
-
-    def padded(rows: list[Tensor]) -> Tensor:
-        batch = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        return batch.to(head_rows.device)
-
-    hidden = padded([view.hidden for view in views]).float()
-    logits = hidden @ head_rows.T  # [B, T, Vd]
-    log_normaliser = padded([view.log_normaliser for view in views])
-    argmax = padded([view.argmax for view in views]).long()
-    natural = padded([sequence.natural_mask() for sequence in sequences])
-    return TttBatch(
-        features=padded([view.features for view in views]).float(),
-        input_ids=padded([sequence.token_ids for sequence in sequences]),
-        loss_mask=next_token_mask(natural),
-        teacher=Teacher(logits, argmax, logits.logsumexp(-1) - log_normaliser),
     )
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from eagle3.draft import NUM_TAPS, Eagle3Draft, KeyValue
+from eagle3.training.batches import FeatureBatch
 
 
 class Teacher(NamedTuple):
@@ -35,17 +36,13 @@ class Teacher(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TttBatch:
+class TttBatch(FeatureBatch):
     """One batch of training-time test, right-padded.
 
-    features: [B, T, 3kt]  the target's taps   input_ids: [B, T]
-    loss_mask: [B, T] bool or 0/1  in next-token form, see `next_token_mask`
+    features: [B, T, 3kt]  the target's taps   input_ids, loss_mask: [B, T]
     teacher: what the target said at the same T positions
     """
 
-    features: Tensor
-    input_ids: Tensor
-    loss_mask: Tensor
     teacher: Teacher
 
 
@@ -95,18 +92,6 @@ class TttLosses(NamedTuple):
     accuracy: Tensor
     acceptance: Tensor
     num_supervised: Tensor
-
-
-def next_token_mask(natural_mask: Tensor) -> Tensor:
-    """Turn "token i belongs to an answer" into "the token that row i reads does".
-
-    natural_mask: [B, T] bool or 0/1, 0 on padding
-    Returns [B, T] bool; row i is set where token i+1 belongs to an answer. The last
-    real position is never set: the token after it does not exist. [Code: the data
-    pipeline of eagle/traineagle3 yields this form]
-    """
-    natural = natural_mask.bool()
-    return torch.cat([natural[:, 1:], torch.zeros_like(natural[:, :1])], dim=1)
 
 
 @torch.no_grad()

@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 
 from eagle3.draft import Eagle3Draft
-from eagle3.training.losses import TttBatch
+from eagle3.training.batches import FeatureBatch
 
 
 @torch.no_grad()
-def n_alpha(draft: Eagle3Draft, batches: Iterable[TttBatch], steps: int) -> list[float]:
+def n_alpha(
+    draft: Eagle3Draft, batches: Iterable[FeatureBatch], steps: int
+) -> list[float]:
     """n-alpha for n = 0 .. steps - 1, from every position of greedy answers.
 
-    batches: sequences whose answers the target gave at temperature 0; the teacher in
-        them is not read
+    batches: sequences whose answers the target gave at temperature 0
     steps: how many numbers to return, each from 0 to 1; 0 where no chain came so far
 
     On the target's own greedy text a drafted token is accepted exactly if it is the
@@ -36,7 +37,7 @@ def n_alpha(draft: Eagle3Draft, batches: Iterable[TttBatch], steps: int) -> list
 
 
 def _chains(
-    draft: Eagle3Draft, batch: TttBatch, steps: int
+    draft: Eagle3Draft, batch: FeatureBatch, steps: int
 ) -> Iterable[tuple[Tensor, Tensor]]:
     """Per step: [B, T] chains still alive, and whether their next token is right."""
     ids, keys = batch.input_ids, []
@@ -47,10 +48,12 @@ def _chains(
         # Row i reads token i+1+n and predicts token i+2+n; the row's mask says
         # whether token i+1 belongs to the answer.
         x = draft.forward_ttt(ids.roll(-1 - n, 1), x, columns + n, keys)
-        predicted = draft.d2t[draft.logits(x).argmax(-1)]
         is_answer = batch.loss_mask.roll(-1 - n, 1).bool()
         is_answer[:, ids.shape[1] - 1 - n :] = False
         alive = alive & batch.loss_mask.bool() & is_answer
-        correct = predicted == ids.roll(-2 - n, 1)
+        correct = torch.zeros_like(alive)
+        # A head can be wide: it runs where a chain is alive, and nowhere else.
+        predicted = draft.d2t[draft.logits(x[alive]).argmax(-1)]
+        correct[alive] = predicted == ids.roll(-2 - n, 1)[alive]
         yield alive, correct
-        alive = alive & correct
+        alive = correct

@@ -1,4 +1,4 @@
-"""Train a draft by training-time test, and resume exactly after a kill.
+"""Train a draft by any recipe, and resume exactly after a kill.
 
 Optimizer and clipping are the paper's (AdamW 0.9/0.95, gradient norm 0.5). [Paper,
 section 4] The learning rate fits a small draft and a short run. [Ours] Everything
@@ -7,25 +7,22 @@ state, so a killed run that is started again ends with the same weights bit for 
 (same machine, same threads).
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from tqdm import tqdm
 
-from eagle3.checkpoint import load_draft, save_draft
-from eagle3.draft import Eagle3Draft
 from eagle3.target import Target
 from eagle3.training.data import Sequence
-from eagle3.training.features import FeatureStore, make_batch
-from eagle3.training.losses import TttBatch, TttConfig, TttLosses, ttt_loss
-from eagle3.training.metrics import n_alpha
+from eagle3.training.features import FeatureStore
+from eagle3.training.recipe import Recipe, digest
 
 _OPTIMIZER_FILE = "optimizer.safetensors"
 _STATE_FILE = "state.json"
@@ -39,7 +36,6 @@ class TrainConfig:
     epochs: passes over the data      batch_size: sequences per optimizer step
     learning_rate, warmup_steps: see `learning_rate_at`
     max_grad_norm: gradients are clipped to this norm
-    ttt_steps, ttt_decay: steps of training-time test, and decay of their weights
     log_every, evaluate_every: in optimizer steps; a checkpoint follows an evaluation
     seed: of the order of the sequences
 
@@ -51,14 +47,11 @@ class TrainConfig:
     learning_rate: float = 4e-4
     warmup_steps: int = 100
     max_grad_norm: float = 0.5
-    ttt_steps: int = 4
-    ttt_decay: float = 0.8
     log_every: int = 20
     evaluate_every: int = 250
     seed: int = 0
 
     def __post_init__(self) -> None:
-        TttConfig(self.ttt_steps, self.ttt_decay)  # refuses what is out of range
         for name in ("epochs", "batch_size", "log_every", "evaluate_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: take at least 1.")
@@ -82,10 +75,10 @@ class TrainConfig:
 
 
 class Trainer:
-    """Trains a draft by training-time test, from its last checkpoint if there is one.
+    """Trains a recipe's model, from its last checkpoint if there is one.
 
     target: is asked once per sequence, see `FeatureStore`
-    draft: trained in place
+    recipe: the method, with the model that is trained in place
     data: the training sequences, and held-out greedy answers for n-alpha
     folder: for checkpoints and the log. The target's features go beside it, into
         `features`, where other runs find them.
@@ -93,18 +86,18 @@ class Trainer:
     step: optimizer steps done      num_steps: of the whole run
 
     Raises ValueError when the data don't fill one batch, or when none or all of their
-    tokens are answers. [Paper, section 3.2 and 4]
+    tokens are answers. [Paper, section 4; Ours]
     """
 
     def __init__(
         self,
         target: Target,
-        draft: Eagle3Draft,
+        recipe: Recipe,
         data: tuple[list[Sequence], list[Sequence]],
         folder: Path,
         config: TrainConfig,
     ):
-        self.target, self.draft, self.folder = target, draft, folder
+        self.recipe, self.folder = recipe, folder
         self.config = config
         self.sequences, self.held_out = data
         self.step = 0
@@ -114,9 +107,8 @@ class Trainer:
         features = folder.parent / "features"
         self.views = FeatureStore(target, self.sequences, features)
         self.held_out_views = FeatureStore(target, self.held_out, features)
-        self.head_rows = target.head[draft.d2t].float()
         self.parameters = {
-            name: p for name, p in draft.named_parameters() if p.requires_grad
+            name: p for name, p in recipe.model.named_parameters() if p.requires_grad
         }
         self.optimizer = torch.optim.AdamW(
             self.parameters.values(), betas=(0.9, 0.95), weight_decay=0.0
@@ -126,19 +118,16 @@ class Trainer:
         """Run from the last checkpoint in `folder`, if there is one, to the end.
 
         Raises ValueError when `folder` holds a run with other settings, data or
-        draft, FloatingPointError when the loss is not finite. [Ours]
+        recipe, FloatingPointError when the loss is not finite. [Ours]
         """
         self._resume()
         with tqdm(total=self.num_steps, initial=self.step, desc="training") as bar:
             for batch in self._batches():
-                losses = self._update(batch)
+                told = self._update(batch)
                 self.step += 1
                 bar.update()
                 if self.step % self.config.log_every == 0:
-                    self._log(
-                        {"per_step": losses.per_step.tolist()}
-                        | {"accuracy": losses.accuracy.tolist()}
-                    )
+                    self._log(told)
                 if self._is_time(self.config.evaluate_every):
                     alphas = self.evaluate()
                     self._log({"n_alpha": alphas})
@@ -148,35 +137,31 @@ class Trainer:
                     )
 
     def evaluate(self) -> list[float]:
-        """n-alpha on the held-out greedy answers, n = 0 .. ttt_steps - 1.
-
-        [Paper, section 4.2]
-        """
-        return n_alpha(self.draft, self._held_out_batches(), self.config.ttt_steps)
+        """n-alpha on the held-out greedy answers. [Paper, section 4.2]"""
+        return self.recipe.evaluate(self._held_out_batches())
 
     def _is_time(self, every: int) -> bool:
         return self.step % every == 0 or self.step == self.num_steps
 
-    def _update(self, batch: TttBatch) -> TttLosses:
+    def _update(self, batch: Any) -> dict[str, list[float]]:
         rate = self.config.learning_rate_at(self.step, self.num_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        ttt = TttConfig(self.config.ttt_steps, self.config.ttt_decay)
-        losses = ttt_loss(self.draft, batch, ttt)
-        if not torch.isfinite(losses.total):
+        loss, told = self.recipe.loss(batch, self.step)
+        if not torch.isfinite(loss):
             raise FloatingPointError(
-                f"the loss is {losses.total.item()} at step {self.step}: start again "
+                f"the loss is {loss.item()} at step {self.step}: start again "
                 "from the last checkpoint with a smaller learning rate."
             )
         self.optimizer.zero_grad(set_to_none=True)
-        losses.total.backward()
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(
             self.parameters.values(), self.config.max_grad_norm
         )
         self.optimizer.step()
-        return losses
+        return told
 
-    def _batches(self) -> Iterator[TttBatch]:
+    def _batches(self) -> Iterator[Any]:
         """The batches from `self.step` on: the order depends on seed and epoch."""
         size = self.config.batch_size
         for epoch in range(self.step // self.steps_per_epoch, self.config.epochs):
@@ -187,17 +172,14 @@ class Trainer:
                 chosen = order[number * size : (number + 1) * size]
                 yield self._batch(self.sequences, self.views, chosen)
 
-    def _held_out_batches(self) -> Iterator[TttBatch]:
+    def _held_out_batches(self) -> Iterator[Any]:
         for i in range(0, len(self.held_out), 4):
             chosen = list(range(i, min(i + 4, len(self.held_out))))
             yield self._batch(self.held_out, self.held_out_views, chosen)
 
-    def _batch(self, sequences, views, chosen: list[int]) -> TttBatch:
-        return make_batch(
-            [sequences[i] for i in chosen],
-            [views[i] for i in chosen],
-            self.draft,
-            self.head_rows,
+    def _batch(self, sequences, views, chosen: list[int]) -> Any:
+        return self.recipe.make_batch(
+            [sequences[i] for i in chosen], [views[i] for i in chosen]
         )
 
     def _log(self, entry: dict) -> None:
@@ -208,7 +190,7 @@ class Trainer:
     def _save(self) -> None:
         """Write a checkpoint folder, then point the state file at it."""
         name = f"step-{self.step:06d}"
-        save_draft(self.draft, self.folder / name, torch.float32)
+        self.recipe.save(self.folder / name, torch.float32)
         save_file(self._optimizer_tensors(), self.folder / name / _OPTIMIZER_FILE)
         state = {"checkpoint": name, "step": self.step} | self._identity()
         temporary = self.folder / (_STATE_FILE + ".tmp")
@@ -226,22 +208,19 @@ class Trainer:
             state = json.loads(path.read_text(encoding="utf-8"))
             self._require_same_run(state)
             checkpoint = self.folder / state["checkpoint"]
-            saved = load_draft(checkpoint, self.target)
-            self.draft.load_state_dict(saved.state_dict())
+            self.recipe.load(checkpoint)
             self._load_optimizer(load_file(checkpoint / _OPTIMIZER_FILE))
             self.step = state["step"]
         self._forget_log()
 
     def _identity(self) -> dict:
         """What a run must share with its checkpoint, in the form that JSON returns."""
-        digest = hashlib.sha256(repr(self.draft.config).encode("utf-8"))
-        digest.update(self.draft.d2t.cpu().numpy().tobytes())
-        draft = digest.hexdigest()[:20]
-        for sequence in self.sequences:
-            digest.update(f"|{sequence.num_prompt}|".encode())
-            digest.update(sequence.token_ids.numpy().tobytes())
-        data = digest.hexdigest()[:20]
-        return {"config": asdict(self.config), "draft": draft, "data": data}
+        facts = [(s.num_prompt, s.token_ids) for s in self.sequences]
+        return {
+            "config": asdict(self.config),
+            "recipe": self.recipe.identity(),
+            "data": digest(*(fact for pair in facts for fact in pair)),
+        }
 
     def _require_same_run(self, state: dict) -> None:
         for name, ours in self._identity().items():
