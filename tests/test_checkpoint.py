@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from eagle3 import checkpoint
+from eagle3 import checkpoint, model_files
 from eagle3.checkpoint import CheckpointError, load_draft, save_draft, tensor_shapes
 from eagle3.draft import DraftConfig, Eagle3Draft
 from eagle3.rope import RopeConfig
@@ -130,7 +130,7 @@ def test_a_crash_while_writing_leaves_the_old_draft(folder, monkeypatch):
         path.write_bytes(b"half a file")
         raise OSError("disk full")
 
-    monkeypatch.setattr(checkpoint, "save_file", crash)
+    monkeypatch.setattr(model_files, "save_file", crash)
     with pytest.raises(OSError, match="disk full"):
         save_draft(make_draft(), folder)
     assert (folder / "model.safetensors").read_bytes() == before

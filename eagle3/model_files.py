@@ -1,0 +1,220 @@
+"""Models on disk: a folder with config.json and model.safetensors, read strictly.
+
+Loading is strict, because the official loader is not [Code: strict=False] and a draft
+with a forgotten tensor still runs, only badly: every tensor in the file is used, every
+parameter is filled, and whatever does not fit is refused by name. No pickle is read or
+written. [Ours]
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+FLOAT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+Shapes = dict[str, tuple[int, ...]]
+
+
+class CheckpointError(ValueError):
+    """A draft folder that cannot be used, or a draft that cannot be written."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the files of one kind of draft hold.
+
+    name: stands in config.json, so that kinds are not mixed up
+    config: dataclass of the sizes, whose fields are config.json's
+    shapes: config -> name and shape of every tensor, no more and no less
+    whole_numbers: names of the tensors that are not floating point
+
+    [Ours]
+    """
+
+    name: str
+    config: type
+    shapes: Callable[[Any], Shapes]
+    whole_numbers: tuple[str, ...] = ()
+
+    @property
+    def mark(self) -> dict[str, Any]:
+        """How config.json says what it is. [Ours]"""
+        return {"format": self.name, "version": 1}
+
+
+def save_model(
+    layout: Layout,
+    config: Any,
+    state: Mapping[str, Tensor],
+    folder: str | Path,
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Write the two files of a model.
+
+    config: of the layout's class
+    state: a state dict, tensors [...] on any device; what the layout doesn't name
+        stays out
+    folder: made if it is missing; other files in it stay
+    dtype: of the weights on disk; float32 keeps a float32 model exact
+
+    Each file is written under another name and then moved, so that a crash leaves
+    whole files. Raises CheckpointError, before a file is touched, for another dtype,
+    for a weight that is not there or not finite in it. [Ours]
+    """
+    if dtype not in FLOAT_DTYPES:
+        raise CheckpointError(
+            f"Drafts are stored in float32, bfloat16 or float16, not {dtype}."
+        )
+    tensors = {}
+    for name in layout.shapes(config):
+        if name not in state:
+            raise CheckpointError(
+                f"The draft to save has no '{name}'; save it before its layers are "
+                "packed for inference."
+            )
+        value = state[name].detach().cpu().contiguous()
+        tensors[name] = value.to(dtype) if value.is_floating_point() else value
+        _require_finite(name, tensors[name], f"as {dtype}")
+    text = json.dumps(layout.mark | dataclasses.asdict(config), indent=2) + "\n"
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _Replacement(folder / "model.safetensors") as path:
+        save_file(tensors, path, metadata={"format": "pt"})
+    with _Replacement(folder / "config.json") as path:
+        path.write_text(text, encoding="utf-8")
+
+
+class _Replacement:
+    """A file name to write to, that takes the final name only when all went well."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.part = path.with_name(f".{path.name}.{os.getpid()}.part")
+
+    def __enter__(self) -> Path:
+        return self.part
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None:
+            self.part.replace(self.path)
+        else:
+            self.part.unlink(missing_ok=True)
+
+
+def read_config(layout: Layout, folder: str | Path) -> Any:
+    """The config of a folder, as the layout's class.
+
+    Raises CheckpointError for a file that is missing, no JSON, of another kind, or
+    has other fields or types; ValueError for what the class refuses. [Ours]
+    """
+    path = Path(folder) / "config.json"
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(
+            f"There is no draft in '{path.parent}': config.json cannot be read; give "
+            "a folder that this package wrote."
+        ) from error
+    except ValueError as error:  # bad JSON or bad utf-8
+        raise CheckpointError(
+            f"'{path}' is not valid JSON ({error}); copy the file again."
+        ) from error
+    if (
+        not isinstance(raw, dict)
+        or {key: raw.pop(key, None) for key in layout.mark} != layout.mark
+    ):
+        raise CheckpointError(
+            f"'{path}' does not say {layout.mark}; only drafts of this kind, in this "
+            "package's own layout, can be loaded."
+        )
+    for field in dataclasses.fields(layout.config):
+        if dataclasses.is_dataclass(field.type):
+            part = f"'{field.name}' in '{path}'"
+            raw[field.name] = _build(field.type, raw.get(field.name), part)
+    return _build(layout.config, raw, f"'{path}'")
+
+
+def _build(kind: type, raw: Any, where: str) -> Any:
+    fields = {field.name: field.type for field in dataclasses.fields(kind)}
+    if not isinstance(raw, dict) or set(raw) != set(fields):
+        odd = set(raw) ^ set(fields) if isinstance(raw, dict) else set(fields)
+        raise CheckpointError(
+            f"{where} has missing or unknown fields: {', '.join(sorted(odd))}; "
+            "restore the config.json that was written with the weights."
+        )
+    for name, wanted in fields.items():
+        # type(), not isinstance(): true and false are no numbers
+        if wanted in (int, float) and type(raw[name]) not in {int, wanted}:
+            raise CheckpointError(
+                f"{where} has {raw[name]!r} for {name}, which must be of type "
+                f"{wanted.__name__}; restore the config.json that was written with "
+                "the weights."
+            )
+    try:
+        return kind(**raw)
+    except TypeError as error:
+        raise CheckpointError(
+            f"{where} has a value of the wrong type ({error}); restore the "
+            "config.json that was written with the weights."
+        ) from error
+
+
+def read_tensors(layout: Layout, folder: str | Path, config: Any) -> dict[str, Tensor]:
+    """The tensors of a folder by name, each with the shape [...] of the layout.
+
+    Raises CheckpointError with one sentence when the file is missing or truncated, or
+    a tensor is missing, left over, misshaped, of the wrong type or not finite. [Ours]
+    """
+    path, wanted = Path(folder) / "model.safetensors", layout.shapes(config)
+    if not path.is_file():
+        raise CheckpointError(f"The draft has no weights: '{path}' is missing.")
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            _check_names(path, set(file.keys()), set(wanted))
+            for name, shape in wanted.items():  # from the header, before any data
+                found = tuple(file.get_slice(name).get_shape())
+                if found != shape:
+                    raise CheckpointError(
+                        f"'{name}' in '{path}' has shape {list(found)}, but its "
+                        f"config.json needs {list(shape)}; use files of one draft."
+                    )
+            tensors = {name: file.get_tensor(name) for name in wanted}
+    except SafetensorError as error:
+        raise CheckpointError(
+            f"'{path}' is truncated or not a safetensors file ({error}); copy it again."
+        ) from error
+    for name, value in tensors.items():
+        is_whole = name in layout.whole_numbers
+        if value.is_floating_point() == is_whole:
+            kind = "whole numbers" if is_whole else "floating point"
+            raise CheckpointError(
+                f"'{name}' in '{path}' has dtype {value.dtype}, but must be {kind}; "
+                "use a file that this package wrote."
+            )
+        _require_finite(name, value, f"in '{path}'")
+    return tensors
+
+
+def _check_names(path: Path, found: set[str], wanted: set[str]) -> None:
+    missing, extra = sorted(wanted - found), sorted(found - wanted)
+    if missing or extra:
+        raise CheckpointError(
+            f"'{path}' lacks {missing or 'nothing'} and has {extra or 'nothing'} left "
+            "over; use a file that this package wrote."
+        )
+
+
+def _require_finite(name: str, value: Tensor, where: str) -> None:
+    if value.is_floating_point() and not bool(value.isfinite().all()):
+        raise CheckpointError(
+            f"'{name}' {where} holds NaN or infinite values; go back to an earlier "
+            "checkpoint or choose a wider dtype."
+        )
