@@ -6,6 +6,9 @@ and forgetting rejected tokens is one subtraction. [Ours; Code: eagle/model/kv_c
 does the same]
 """
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from torch import Tensor
 
 
@@ -71,6 +74,28 @@ class KVCache:
                 f"back 0 to {self.length}."
             )
         self.length -= count
+
+    def keep(self, start: int, rows: Sequence[int]) -> None:
+        """Of the positions from `start` on keep only these, closed up, and count them.
+
+        rows: ascending, counted from `start`. The accepted path of a draft tree lies
+        scattered over the block; a chain's lies in place and nothing is copied.
+
+        Raises ValueError for rows that aren't ascending cached positions. [Ours; Code:
+        update_inference_inputs]
+        """
+        end = start + len(rows)
+        wanted = [start + row for row in rows]
+        bounds = [start - 1, *wanted, self.length]
+        if not all(a < b for a, b in pairwise(bounds)):
+            raise ValueError(
+                f"rows {list(rows)} from position {start} can't be kept of "
+                f"{self.length} cached ones: name ascending rows within them."
+            )
+        if wanted != list(range(start, end)):
+            for buffer in (*self.keys, *self.values):
+                buffer[:, :, start:end] = buffer[:, :, wanted]
+        self.length = end
 
     def select(self, rows: Tensor) -> None:
         """Keep only these rows of the batch, in this order: rows [B'] int64. [Ours]"""

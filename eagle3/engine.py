@@ -1,8 +1,8 @@
 """The engine: prefill, then cycles of catch-up, draft, verify, commit.
 
-One engine serves every method. A drafter proposes tokens, the target scores them in
-one pass, the acceptance rule keeps a prefix and adds one token of the target's own,
-and both caches go back to what is committed. The output is the target's: token for
+One engine serves every method. A drafter proposes a tree of tokens, the target scores
+them in one pass, the acceptance rule keeps one path and adds a token of the target's
+own, and both caches go back to what is committed. The output is the target's: token for
 token at temperature 0, in distribution above it. [Paper, sections 2.1 and 3.1]
 Where two of the target's logits tie within rounding, a block of several rows may sum
 in another order than single rows do and take the other; nothing else can differ.
@@ -17,21 +17,14 @@ from dataclasses import dataclass, field
 from numbers import Integral
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from eagle3.draft import Eagle3Draft
-from eagle3.drafters import Drafter, Eagle3Drafter, Proposal, VanillaDrafter
-from eagle3.drafters.eagle3 import require_chain_length
-from eagle3.sampling import (
-    ChainDecision,
-    SamplingParams,
-    next_token_distribution,
-    sample,
-    verify_chain,
-    verify_chain_greedy,
-)
+from eagle3.drafters import Drafter, EagleDrafter, VanillaDrafter
+from eagle3.growth import Growth, chain
+from eagle3.sampling import SamplingParams, next_token_distribution
 from eagle3.target import Message, Target
+from eagle3.tree import NOTHING, DraftTree
+from eagle3.verify import TreeDecision, verify_tree, verify_tree_greedy
 
 Prompt = str | Sequence[Message] | Sequence[int] | Tensor
 CHAIN_LENGTH = 3  # pays on a CPU: a block of four rows costs hardly more than one
@@ -58,10 +51,11 @@ class Cycle:
     """What happened in one cycle; cycle 0 is the prefill.
 
     drafted: the proposed tokens          draft_probs: q of each, 1.0 if deterministic
-    num_accepted: how many of them the target kept, from the front
+    parents: of each the one that it follows, -1 for the pending token
+    path: those that the target kept, as indices into `drafted`
     next_token: the target's own token after those
-    kind: "prefill"; "replacement" after a rejection; "bonus" after a whole chain was
-        accepted; "target" when nothing was drafted
+    kind: "prefill"; "replacement" after a rejection; "bonus" where the accepted path
+        ends at a leaf; "target" when nothing was drafted
     emitted: the new tokens of the answer (a stop may cut the block)
     target_cache: cached positions after the cycle, all of them committed tokens
     draft_cache: cached positions of the drafter, all built from real features; it
@@ -74,7 +68,8 @@ class Cycle:
     index: int
     drafted: tuple[int, ...]
     draft_probs: tuple[float, ...]
-    num_accepted: int
+    parents: tuple[int, ...]
+    path: tuple[int, ...]
     next_token: int
     kind: str
     emitted: tuple[int, ...]
@@ -83,6 +78,11 @@ class Cycle:
     draft_seconds: float
     target_seconds: float
     other_seconds: float
+
+    @property
+    def num_accepted(self) -> int:
+        """How many of the drafted tokens the target kept."""
+        return len(self.path)
 
 
 @dataclass(frozen=True)
@@ -128,11 +128,12 @@ class GenerationResult:
 
 def generate(  # noqa: PLR0913  the reader's one call: plain keywords serve best
     target: Target,
-    draft: Eagle3Draft | Drafter | None,
+    draft: nn.Module | Drafter | None,
     prompt: Prompt,
     *,
     max_new_tokens: int = 128,
     chain_length: int | None = None,
+    growth: Growth | None = None,
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float = 1.0,
@@ -141,12 +142,13 @@ def generate(  # noqa: PLR0913  the reader's one call: plain keywords serve best
 ) -> GenerationResult:
     """Answer a prompt with the target, sped up by a draft.
 
-    draft: an Eagle3Draft, any drafter, or None for vanilla decoding
+    draft: an EAGLE draft, any drafter, or None for vanilla decoding
     prompt: a text (one user message if the target has a chat template, else plain
         text), chat messages, or token ids [T] or [1, T]
     max_new_tokens: the most to emit; the target's context may end the answer earlier
-    chain_length: tokens that an Eagle3Draft proposes per cycle, 3 if not given; other
-        drafters bring their own
+    chain_length: tokens that an EAGLE draft proposes per cycle, 3 if not given
+    growth: a tree for it to propose instead, as `DynamicTree()`; drafters bring their
+        own
     temperature, top_k, top_p, seed: see `SamplingParams`. The seed fixes the answer of
         one drafter; another drafter draws other random numbers and gives another
         answer of the same distribution
@@ -163,7 +165,7 @@ def generate(  # noqa: PLR0913  the reader's one call: plain keywords serve best
         (int(eos),) if isinstance(eos, Integral) else tuple(eos),
     )
     check_request(target, request)  # before a draft is packed
-    return run(target, as_drafter(target, draft, chain_length), request)
+    return run(target, as_drafter(target, draft, chain_length, growth), request)
 
 
 def run(target: Target, drafter: Drafter, request: Request) -> GenerationResult:
@@ -203,24 +205,33 @@ def text_pieces(engine: "Engine") -> Iterator[str]:
 
 
 def as_drafter(
-    target: Target, draft: Eagle3Draft | Drafter | None, chain_length: int | None = None
+    target: Target,
+    draft: nn.Module | Drafter | None,
+    chain_length: int | None = None,
+    growth: Growth | None = None,
 ) -> Drafter:
-    """The drafter for a draft: a chain for an Eagle3Draft, vanilla for None.
+    """The drafter for a draft: `EagleDrafter` for an EAGLE draft, vanilla for None.
 
-    chain_length: for an Eagle3Draft, 3 if None; vanilla decoding has no use for it
-    Raises ValueError for a draft that doesn't fit, and for a chain length that is out
-    of range or given along with a drafter, which has its own. [Ours]
+    chain_length, growth: what an EAGLE draft proposes, a chain of three if neither is
+        given; vanilla decoding has no use for them
+    Raises ValueError for a draft that doesn't fit, for a chain length that is out of
+    range, for both at once, and for one given along with a drafter. [Ours]
     """
+    if chain_length is not None and growth is not None:
+        raise ValueError(
+            f"chain length {chain_length} and a growth were given: a chain is a "
+            "growth, so give one of them."
+        )
     if chain_length is not None:
-        require_chain_length(chain_length)
+        growth = chain(chain_length)
     if draft is None:
         return VanillaDrafter()
-    if isinstance(draft, Eagle3Draft):
-        return Eagle3Drafter(target, draft, chain_length or CHAIN_LENGTH)
-    if chain_length is not None:
+    if isinstance(draft, nn.Module):
+        return EagleDrafter(target, draft, growth or chain(CHAIN_LENGTH))
+    if growth is not None:
         raise ValueError(
-            f"chain length {chain_length} can't be applied to a "
-            f"{type(draft).__name__}: set the length where that drafter is made."
+            f"{growth} can't be applied to a {type(draft).__name__}: set the length or "
+            "the growth where that drafter is made."
         )
     return draft
 
@@ -320,7 +331,7 @@ class Engine:
         self.generator.manual_seed(request.sampling.seed)
         wanted = len(request.prompt_ids) + request.max_new_tokens
         self.max_length = min(wanted, target.max_positions)
-        self.cache = target.new_cache(self.max_length)
+        self.cache = target.new_cache(self.max_length, spare=drafter.max_nodes)
         drafter.start(self.max_length)
 
     def cycles(self) -> Iterator[Cycle]:
@@ -356,31 +367,34 @@ class Engine:
         prompt = self.request.prompt_ids
         output = self.target.forward(self._row(prompt), self.cache, last_only=True)
         clock.target()
-        self.drafter.observe(prompt, output.features)
+        self.drafter.observe(prompt, output)
         clock.draft()
-        decision = self._decide(Proposal(()), output.logits[0])
-        return self._commit(Proposal(()), decision, clock)
+        decision = self._decide(NOTHING, output.logits[0])
+        return self._commit(NOTHING, decision, clock)
 
     @torch.inference_mode()
     def _cycle(self) -> Cycle:
         clock = _Clock()
-        pending = self.emitted[-1]
-        proposal = self.drafter.propose(
+        pending, start = self.emitted[-1], self.cache.length
+        tree = self.drafter.propose(
             pending, self._room(), self.request.sampling, self.generator
         )
         clock.draft()
-        block = (pending, *proposal.tokens)
-        output = self.target.forward(self._row(block), self.cache)
+        block = (pending, *tree.tokens)
+        # A chain is causal, as every block without a mask is.
+        mask = None if tree.is_chain else tree.mask()
+        output = self.target.forward(self._row(block), self.cache, tree_mask=mask)
         clock.target()
-        decision = self._decide(proposal, output.logits[0])
-        kept = 1 + decision.num_accepted  # pending and the accepted prefix
+        decision = self._decide(tree, output.logits[0])
+        kept = [0, *(node + 1 for node in decision.path)]  # rows of the block
+        self.cache.keep(start, kept)
         clock.other()
-        self.drafter.observe(block[:kept], output.features[:, :kept])
+        self.drafter.observe([block[row] for row in kept], output.rows(kept))
         clock.draft()
-        return self._commit(proposal, decision, clock)
+        return self._commit(tree, decision, clock)
 
     def _room(self) -> int:
-        """How many tokens are worth drafting: one more comes from the target.
+        """How many levels are worth drafting: one more token comes from the target.
 
         So the newest token that can be emitted is never run, and no drafted one lies
         at the end of the context or past it.
@@ -390,20 +404,13 @@ class Engine:
     def _row(self, ids: Sequence[int]) -> Tensor:
         return torch.tensor([ids], device=self.target.device)
 
-    def _decide(self, proposal: Proposal, logits: Tensor) -> ChainDecision:
-        """Apply the acceptance rule. logits: [n + 1, V], row i judges drafted i."""
-        params = self.request.sampling
+    def _decide(self, tree: DraftTree, logits: Tensor) -> TreeDecision:
+        """Apply the acceptance rule. logits: [n + 1, V], row 0 the pending token's."""
         self._require_finite(logits)
-        if params.is_greedy:
-            best = logits.argmax(-1)
-            return verify_chain_greedy(list(proposal.tokens), best)
-        p = next_token_distribution(logits, params)
-        tokens, q = list(proposal.tokens), proposal.probs
-        if not tokens:
-            return ChainDecision(0, int(sample(p[0], self.generator)), "bonus")
-        if q is None:  # chosen without chance: q is 1 at each token
-            q = F.one_hot(torch.tensor(tokens, device=p.device), p.shape[-1]).to(p)
-        return verify_chain(tokens, q, p, self.generator)
+        if self.request.sampling.is_greedy:
+            return verify_tree_greedy(tree, logits.argmax(-1))
+        p = _Distributions(logits, self.request.sampling)
+        return verify_tree(tree, p, self.generator)
 
     def _require_finite(self, logits: Tensor) -> None:
         # One maximum per row is enough: NaN and inf both show in it.
@@ -415,12 +422,12 @@ class Engine:
             )
 
     def _commit(
-        self, proposal: Proposal, decision: ChainDecision, clock: "_Clock"
+        self, tree: DraftTree, decision: TreeDecision, clock: "_Clock"
     ) -> Cycle:
         """Emit token by token until a stop, then roll the target's cache back."""
-        block = (*proposal.tokens[: decision.num_accepted], decision.next_token)
+        accepted = (tree.tokens[node] for node in decision.path)
         emitted = []
-        for token in block:
+        for token in (*accepted, decision.next_token):
             emitted.append(token)
             self.emitted.append(token)
             self.finish_reason = self._stop(token)
@@ -430,11 +437,12 @@ class Engine:
         self.cache.rollback(self.cache.length - committed)
         return Cycle(
             index=len(self.trace),
-            drafted=proposal.tokens,
-            draft_probs=_own_probs(proposal),
-            num_accepted=decision.num_accepted,
+            drafted=tree.tokens,
+            draft_probs=_own_probs(tree),
+            parents=tree.parents,
+            path=decision.path,
             next_token=decision.next_token,
-            kind=self._kind(proposal, decision),
+            kind=self._kind(tree, decision),
             emitted=tuple(emitted),
             target_cache=self.cache.length,
             draft_cache=self.drafter.cache_length,
@@ -449,17 +457,30 @@ class Engine:
         total = len(self.request.prompt_ids) + len(self.emitted)
         return "context" if total == self.target.max_positions else ""
 
-    def _kind(self, proposal: Proposal, decision: ChainDecision) -> str:
+    def _kind(self, tree: DraftTree, decision: TreeDecision) -> str:
         if not self.trace:
             return "prefill"
-        return decision.kind if proposal.tokens else "target"
+        return decision.kind if tree.tokens else "target"
 
 
-def _own_probs(proposal: Proposal) -> tuple[float, ...]:
-    if proposal.probs is None:
-        return (1.0,) * len(proposal.tokens)
-    tokens = torch.tensor(proposal.tokens, device=proposal.probs.device)
-    return tuple(proposal.probs.gather(1, tokens[:, None])[:, 0].tolist())
+class _Distributions(Sequence[Tensor]):
+    """p of every row, computed when it is looked at: most rows of a tree never are."""
+
+    def __init__(self, logits: Tensor, params: SamplingParams) -> None:
+        self.logits, self.params = logits, params
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    def __getitem__(self, row: int) -> Tensor:
+        return next_token_distribution(self.logits[row], self.params)
+
+
+def _own_probs(tree: DraftTree) -> tuple[float, ...]:
+    if tree.probs is None:
+        return (1.0,) * len(tree)
+    tokens = torch.tensor(tree.tokens, device=tree.probs.device)
+    return tuple(tree.probs.gather(1, tokens[:, None])[:, 0].tolist())
 
 
 class _Clock:

@@ -208,16 +208,16 @@ def verify_chain(
     columns = torch.tensor(draft_tokens, dtype=torch.long, device=p.device)
     p_drafted = p[rows, columns].tolist()  # [n]
     q_drafted = q[rows, columns].tolist()  # [n]
-    uniforms = _uniforms(n, p, generator)
+    chances = uniforms(n, p, generator)
     for i, token in enumerate(draft_tokens):
-        if uniforms[i] >= _acceptance(p_drafted[i], q_drafted[i], token):
+        if chances[i] >= _acceptance(p_drafted[i], q_drafted[i], token):
             replacement = sample(residual(p[i], q[i]), generator)
             return ChainDecision(i, int(replacement), "replacement")
     return ChainDecision(n, int(sample(p[n], generator)), "bonus")
 
 
-def _uniforms(count: int, like: Tensor, generator: torch.Generator) -> list[float]:
-    """Draw numbers from [0, 1) in the precision and on the device of `like`."""
+def uniforms(count: int, like: Tensor, generator: torch.Generator) -> list[float]:
+    """Draw numbers from [0, 1) in the precision and on the device of `like`. [Ours]"""
     drawn = torch.rand(count, generator=generator, dtype=like.dtype, device=like.device)
     return drawn.tolist()
 

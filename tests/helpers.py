@@ -11,16 +11,16 @@ from functools import cache
 
 import torch
 import transformers
-from torch import Tensor
 
 from eagle3.draft import DraftConfig, Eagle3Draft
-from eagle3.drafters import Eagle3Drafter, Proposal
+from eagle3.drafters import EagleDrafter
 from eagle3.engine import Engine, GenerationResult, Request, generate
 from eagle3.target import Target, toy_target
 from eagle3.training.data import Sequence as TrainingSequence
 from eagle3.training.eagle3 import Eagle3Recipe
 from eagle3.training.features import look
 from eagle3.training.losses import TttConfig
+from eagle3.tree import DraftTree
 
 VOCAB = 96  # of the toy target
 PROMPT = (5, 17, 80, 3)
@@ -139,22 +139,23 @@ class ScriptDrafter:
 
     def __init__(self, answer: Sequence[int], length: int, right: Sequence[bool]):
         self.answer, self.length, self.right = answer, length, right
+        self.max_nodes = length
         self.cache_length = 0
 
     def start(self, max_length: int) -> None:
         self.num_seen, self.num_prompt = 0, None
 
-    def observe(self, token_ids: Sequence[int], features: Tensor) -> None:
-        assert features.shape[:2] == (1, len(token_ids))
+    def observe(self, token_ids, output) -> None:
+        assert output.features.shape[:2] == (1, len(token_ids))
         self.num_seen += len(token_ids)
         if self.num_prompt is None:
             self.num_prompt = self.num_seen
 
-    def propose(self, pending, limit, params, generator) -> Proposal:
+    def propose(self, pending, limit, params, generator) -> DraftTree:
         first = self.num_seen - self.num_prompt + 1  # answer tokens with pending
         assert pending == self.answer[first - 1]
         count = min(limit, self.length, len(self.answer) - first)
-        return Proposal(tuple(self._token(first + i) for i in range(count)))
+        return DraftTree.chain(tuple(self._token(first + i) for i in range(count)))
 
     def _token(self, index: int) -> int:
         right, token = self.right[min(index, len(self.right) - 1)], self.answer[index]
@@ -170,17 +171,18 @@ class RandomDrafter:
 
     def __init__(self, length: int, vocab_size: int = VOCAB):
         self.length, self.vocab_size = length, vocab_size
+        self.max_nodes = length
 
     def start(self, max_length: int) -> None:
         self.generator = torch.Generator().manual_seed(5)
 
-    def observe(self, token_ids: Sequence[int], features: Tensor) -> None:
+    def observe(self, token_ids, output) -> None:
         pass
 
-    def propose(self, pending, limit, params, generator) -> Proposal:
+    def propose(self, pending, limit, params, generator) -> DraftTree:
         count = max(0, min(limit, self.length))
         ids = torch.randint(self.vocab_size, (count,), generator=self.generator)
-        return Proposal(tuple(ids.tolist()))
+        return DraftTree.chain(tuple(ids.tolist()))
 
 
 class ByteTokenizer:
@@ -211,7 +213,7 @@ def talking_toy() -> Target:
 def check_invariants(engine: Engine) -> GenerationResult:
     """Run an engine to its end and check its books after every cycle."""
     num_prompt, committed = len(engine.request.prompt_ids), 0
-    is_chain = isinstance(engine.drafter, Eagle3Drafter)
+    is_chain = isinstance(engine.drafter, EagleDrafter)
     for cycle in engine.cycles():
         if is_chain and cycle.drafted:
             # All that was committed when it drafted, none of what it drafted.
@@ -219,7 +221,8 @@ def check_invariants(engine: Engine) -> GenerationResult:
         committed = num_prompt + len(engine.emitted) - 1
         assert cycle.target_cache == engine.cache.length == committed
         assert committed < engine.target.max_positions
-        block = (*cycle.drafted[: cycle.num_accepted], cycle.next_token)
+        accepted = (cycle.drafted[node] for node in cycle.path)
+        block = (*accepted, cycle.next_token)
         assert cycle.emitted == block[: len(cycle.emitted)]
         assert cycle.emitted == block or engine.finish_reason
     result = engine.result()

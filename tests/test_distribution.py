@@ -21,17 +21,18 @@ from helpers import PROMPT, request, toy
 
 from eagle3 import engine as engine_module
 from eagle3.cache import KVCache
-from eagle3.drafters import Eagle3Drafter, Proposal
+from eagle3.drafters import EagleDrafter
 from eagle3.engine import Engine
+from eagle3.growth import chain
 from eagle3.sampling import (
-    ChainDecision,
     SamplingParams,
     next_token_distribution,
     residual,
     sample,
-    verify_chain,
 )
 from eagle3.target import TargetOutput
+from eagle3.tree import DraftTree
+from eagle3.verify import TreeDecision, verify_tree
 
 TOP_K = 4
 COUNT = 4  # one token of the prefill, then two that drafts were judged for
@@ -50,12 +51,14 @@ class RememberingTarget:
         self.device, self.dtype = toy().device, toy().dtype
         self.tokenizer, self.eos_token_ids = None, ()
 
-    def new_cache(self, max_length: int) -> KVCache:
-        cache = KVCache(0, max_length)
+    def new_cache(self, max_length: int, spare: int = 0) -> KVCache:
+        cache = KVCache(0, max_length + spare)
         cache.tokens = ()
         return cache
 
-    def forward(self, input_ids, cache, last_only=False) -> TargetOutput:
+    def forward(
+        self, input_ids, cache, last_only=False, tree_mask=None
+    ) -> TargetOutput:
         seen = cache.tokens[: cache.length]
         text = (*seen, *input_ids[0].tolist())
         cache.require_room(len(text) - len(seen))
@@ -64,7 +67,8 @@ class RememberingTarget:
         logits = torch.stack(
             [self.row(text[:end]) for end in range(first, cache.length + 1)]
         )
-        return TargetOutput(logits[None], torch.empty(1, input_ids.shape[1], 0), None)
+        nothing = torch.empty(1, input_ids.shape[1], 0)
+        return TargetOutput(logits[None], nothing, nothing)
 
     def row(self, text: tuple[int, ...]) -> torch.Tensor:
         """Next-token logits after a text: [V]."""
@@ -81,21 +85,22 @@ class RememberingDrafter:
 
     def __init__(self, draft, length: int):
         self.draft, self.length = draft, length
+        self.max_nodes = length
         self.known: dict[tuple[int, ...], torch.Tensor] = {}
 
     def start(self, max_length: int) -> None:
         self.seen = ()
 
-    def observe(self, token_ids, features) -> None:
+    def observe(self, token_ids, output) -> None:
         self.seen = (*self.seen, *token_ids)
 
-    def propose(self, pending, limit, params, generator) -> Proposal:
+    def propose(self, pending, limit, params, generator) -> DraftTree:
         real, drafted, qs = (*self.seen, pending), (), []
         for _ in range(min(limit, self.length)):
             q = self.q(real, drafted, params)
             qs.append(q)
             drafted = (*drafted, int(sample(q, generator)))
-        return Proposal(drafted, torch.stack(qs) if qs else None)
+        return DraftTree.chain(drafted, torch.stack(qs) if qs else None)
 
     @torch.no_grad()
     def q(self, real, drafted, params) -> torch.Tensor:
@@ -113,12 +118,12 @@ class RememberingDrafter:
 class PointDrafter(RememberingDrafter):
     """Drafts the draft's most likely token, without chance and without a q."""
 
-    def propose(self, pending, limit, params, generator) -> Proposal:
+    def propose(self, pending, limit, params, generator) -> DraftTree:
         real, drafted = (*self.seen, pending), ()
         for _ in range(min(limit, self.length)):
             best = self.q(real, drafted, params).argmax()
             drafted = (*drafted, int(best))
-        return Proposal(drafted)
+        return DraftTree.chain(drafted)
 
 
 TARGET = RememberingTarget()
@@ -211,44 +216,43 @@ def test_filters_and_drafters_without_chance_keep_the_law(kind, params):
 
 def test_the_real_drafter_keeps_the_law():
     """Nothing remembered: caches, packing and all."""
-    drafter = Eagle3Drafter(toy(), helpers.trained_draft(), 2)
+    drafter = EagleDrafter(toy(), helpers.trained_draft(), chain(2))
     p_value, _ = judge(counted(drafter, 1_500, target=toy()))
     assert p_value > 1e-3
 
 
-def accept_everything(tokens, q, p, generator) -> ChainDecision:
-    return ChainDecision(len(tokens), int(sample(p[-1], generator)), "bonus")
+def accept_everything(tree, p, generator) -> TreeDecision:
+    path = tree.path(len(tree) - 1)
+    return TreeDecision(path, int(sample(p[len(tree)], generator)), "bonus")
 
 
-def accept_nothing(tokens, q, p, generator) -> ChainDecision:
-    return ChainDecision(0, int(sample(residual(p[0], q[0]), generator)), "replacement")
+def accept_nothing(tree, p, generator) -> TreeDecision:
+    left = residual(p[0], tree.probs[0]) if len(tree) else p[0]
+    return TreeDecision((), int(sample(left, generator)), "replacement")
 
 
-def replace_from_p(tokens, q, p, generator) -> ChainDecision:
-    found = verify_chain(tokens, q, p, generator)
+def replace_from_p(tree, p, generator) -> TreeDecision:
+    found = verify_tree(tree, p, generator)
     if found.kind == "bonus":
         return found
-    row = found.num_accepted
+    row = 1 + found.path[-1] if found.path else 0
     return replace(found, next_token=int(sample(p[row], generator)))
 
 
-def judge_as_certain(tokens, q, p, generator) -> ChainDecision:
+def judge_as_certain(tree, p, generator) -> TreeDecision:
     """Drawn from q, judged as if chosen without chance: lossless, accepts less."""
-    rows = torch.arange(len(tokens))
-    certain = torch.zeros_like(q)
-    certain[rows, tokens] = 1.0
-    return verify_chain(tokens, certain, p, generator)
+    return verify_tree(replace(tree, probs=None), p, generator)
 
 
-def judge_by_the_row_before(tokens, q, p, generator) -> ChainDecision:
-    shifted = torch.cat([p[:1], p[:-1]])
-    return verify_chain(tokens, q, shifted, generator)
+def judge_by_the_row_before(tree, p, generator) -> TreeDecision:
+    shifted = [p[max(0, row - 1)] for row in range(len(p))]
+    return verify_tree(tree, shifted, generator)
 
 
 def test_judging_a_drawn_token_as_certain_is_lossless_and_accepts_less(monkeypatch):
     """Given the token, the rule for a point mass is exact, however it was chosen."""
     taus = [_mean_accepted()]
-    monkeypatch.setattr(engine_module, "verify_chain", judge_as_certain)
+    monkeypatch.setattr(engine_module, "verify_tree", judge_as_certain)
     taus.append(_mean_accepted())
     assert taus[1] < 0.8 * taus[0]
     p_value, _ = judge(counted(remembering(), 3_000))
@@ -275,7 +279,7 @@ def _mean_accepted() -> float:
 )
 def test_the_judgement_catches(wrong, monkeypatch):
     """So that a pass above means something."""
-    monkeypatch.setattr(engine_module, "verify_chain", wrong)
+    monkeypatch.setattr(engine_module, "verify_tree", wrong)
     p_value, _ = judge(counted(remembering(), 3_000))
     assert p_value < 1e-6
 
@@ -283,11 +287,11 @@ def test_the_judgement_catches(wrong, monkeypatch):
 class Liar(PointDrafter):
     """Drafts without chance, but hands over the q of a draw."""
 
-    def propose(self, pending, limit, params, generator) -> Proposal:
+    def propose(self, pending, limit, params, generator) -> DraftTree:
         tokens = super().propose(pending, limit, params, generator).tokens
         real = (*self.seen, pending)
         rows = [self.q(real, tokens[:i], params) for i in range(len(tokens))]
-        return Proposal(tokens, torch.stack(rows) if rows else None)
+        return DraftTree.chain(tokens, torch.stack(rows) if rows else None)
 
 
 def test_the_judgement_catches_a_q_that_was_not_drawn_from():

@@ -17,7 +17,7 @@ from torch import nn
 from eagle3 import engine as engine_module
 from eagle3 import sampling
 from eagle3.draft import DraftConfig, Eagle3Draft
-from eagle3.drafters import Eagle3Drafter, Proposal, VanillaDrafter
+from eagle3.drafters import EagleDrafter, VanillaDrafter
 from eagle3.engine import (
     Engine,
     Request,
@@ -26,8 +26,11 @@ from eagle3.engine import (
     stream_text,
     text_pieces,
 )
+from eagle3.growth import chain
 from eagle3.sampling import SamplingParams, next_token_distribution
 from eagle3.target import Target, TargetOutput
+from eagle3.tree import DraftTree
+from eagle3.verify import TreeDecision
 
 
 @pytest.fixture
@@ -57,7 +60,7 @@ def test_generation_stops_at_the_context_and_no_position_passes_it(
     target = helpers.short_toy(context)
     prompt = list(range(num_prompt))
     wanted = helpers.vanilla(toy(), prompt, context - num_prompt)
-    drafter = Eagle3Drafter(target, helpers.trained_draft_for(target), length)
+    drafter = EagleDrafter(target, helpers.trained_draft_for(target), chain(length))
     run_by_target, run_by_draft = [], []
     _record_positions(monkeypatch, target, drafter, run_by_target, run_by_draft)
     result = check_invariants(Engine(target, drafter, request(prompt, 1000)))
@@ -101,7 +104,7 @@ def test_the_context_is_the_reason_only_where_more_was_asked_for(
 def test_past_the_drafts_own_window_the_target_goes_on_alone(monkeypatch):
     draft = helpers.trained_draft_for(toy())
     draft.config = replace(draft.config, max_positions=12)
-    drafter = Eagle3Drafter(toy(), draft, 3)
+    drafter = EagleDrafter(toy(), draft, chain(3))
     by_target, by_draft = [], []
     _record_positions(monkeypatch, toy(), drafter, by_target, by_draft)
     result = check_invariants(Engine(toy(), drafter, request(PROMPT, 20)))
@@ -121,7 +124,7 @@ def test_a_prompt_beyond_the_drafts_window_is_answered_without_drafts():
 
 def test_drafts_use_positions_without_gaps(monkeypatch):
     """Position i of the draft is token i's; a cycle starts after the committed ones."""
-    drafter = Eagle3Drafter(toy(), helpers.trained_draft(), 3)
+    drafter = EagleDrafter(toy(), helpers.trained_draft(), chain(3))
     by_draft = []
     _record_positions(monkeypatch, toy(), drafter, [], by_draft)
     engine = Engine(toy(), drafter, request(PROMPT, 12))
@@ -164,7 +167,7 @@ def _recomputed_probs(draft, tokens, drafted, params) -> list[float]:
 @torch.no_grad()
 def test_the_traced_q_is_the_q_that_each_token_was_drawn_from(params):
     draft = helpers.trained_draft()
-    drafter = Eagle3Drafter(toy(), draft, 3)
+    drafter = EagleDrafter(toy(), draft, chain(3))
     engine = Engine(toy(), drafter, request(PROMPT, 14, sampling=params))
     emitted_before, num_checked = 0, 0
     for cycle in engine.cycles():
@@ -231,7 +234,7 @@ def test_a_text_for_a_target_without_chat_template_is_taken_as_it_is():
 
 def test_streamed_pieces_join_to_the_text_and_split_no_character():
     target = helpers.talking_toy()
-    drafter = Eagle3Drafter(target, helpers.trained_draft(), 3)
+    drafter = EagleDrafter(target, helpers.trained_draft(), chain(3))
     asked = request(PROMPT, 40, sampling=SamplingParams(1.0))
     wanted = Engine(target, drafter, asked)
     pieces = list(text_pieces(wanted))
@@ -258,7 +261,7 @@ def _engine_that_says(answer: list[int]) -> Engine:
     engine = Engine(target, VanillaDrafter(), request([1], len(answer)))
 
     def decide(proposal, logits):
-        return sampling.ChainDecision(0, answer[len(engine.emitted)], "bonus")
+        return TreeDecision((), answer[len(engine.emitted)], "bonus")
 
     engine._decide = decide
     return engine
@@ -340,7 +343,7 @@ def test_a_bad_request_is_refused_before_a_draft_is_copied_and_packed(monkeypatc
     def too_early(*args):
         raise AssertionError("the draft was prepared")
 
-    monkeypatch.setattr(engine_module, "Eagle3Drafter", too_early)
+    monkeypatch.setattr(engine_module, "EagleDrafter", too_early)
     with pytest.raises(ValueError, match="outside the target's vocabulary"):
         generate(toy(), helpers.trained_draft(), [96])
 
@@ -412,17 +415,19 @@ def test_a_residual_of_zero_by_rounding_falls_back_to_p(monkeypatch):
     """
 
     class Echo(VanillaDrafter):
-        def propose(self, pending, limit, params, generator) -> Proposal:
+        max_nodes = 1
+
+        def propose(self, pending, limit, params, generator) -> DraftTree:
             if limit < 1:
-                return Proposal(())
+                return DraftTree.chain(())
             p = next_token_distribution(
                 toy().forward(torch.tensor([[*PROMPT, pending]])).logits[0, -1], params
             )
             q = torch.nextafter(p, p.new_ones(())) * (1 + 4e-7)
-            return Proposal((int(p.argmax()),), q[None])
+            return DraftTree.chain((int(p.argmax()),), q[None])
 
     largest = 1 - 2**-24
-    monkeypatch.setattr(sampling, "_uniforms", lambda n, like, generator: [largest] * n)
+    monkeypatch.setattr(sampling, "uniforms", lambda n, like, generator: [largest] * n)
     result = generate(toy(), Echo(), PROMPT, max_new_tokens=3, temperature=1.0)
     assert result.cycles[0].kind == "replacement"
     assert len(result.token_ids) == 3
@@ -450,7 +455,7 @@ def test_a_target_in_half_precision_leaves_a_float32_draft_alone():
 
 def test_the_embedding_is_not_copied():
     draft = helpers.trained_draft()
-    twin = Eagle3Drafter(toy(), draft).draft
+    twin = EagleDrafter(toy(), draft).draft
     assert twin.embed.weight.data_ptr() == draft.embed.weight.data_ptr()
     assert twin.fc is not draft.fc
 

@@ -11,8 +11,9 @@ from helpers import PROMPT, RandomDrafter, ScriptDrafter, check_invariants, requ
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eagle3.drafters import Eagle3Drafter, VanillaDrafter
+from eagle3.drafters import EagleDrafter, VanillaDrafter
 from eagle3.engine import Engine, generate
+from eagle3.growth import chain
 from eagle3.sampling import SamplingParams
 
 COUNT = 25  # 1 token of the prefill and 24 of cycles
@@ -41,9 +42,9 @@ def test_end_of_sequence_cuts_where_transformers_cuts(eos):
 
 def drafter(kind: str, length: int):
     if kind == "untrained":
-        return Eagle3Drafter(toy(), helpers.new_draft(toy()), length)
+        return EagleDrafter(toy(), helpers.new_draft(toy()), chain(length))
     if kind == "trained":
-        return Eagle3Drafter(toy(), helpers.trained_draft(), length)
+        return EagleDrafter(toy(), helpers.trained_draft(), chain(length))
     if kind == "random":
         return RandomDrafter(length)
     right = {"wrong": [False], "right": [True], "mixed": [True, True, False, True] * 9}
@@ -141,7 +142,7 @@ def test_any_prompt_length_chain_and_end_set(case):
     stops = [i for i, token in enumerate(answer[:count]) if token in eos]
     wanted = answer[: stops[0] + 1] if stops else answer[:count]
     if case["use_draft"]:
-        drafter = Eagle3Drafter(toy(), helpers.trained_draft(), case["length"])
+        drafter = EagleDrafter(toy(), helpers.trained_draft(), chain(case["length"]))
     else:
         drafter = ScriptDrafter(answer, case["length"], case["right"])
     asked = request(prompt, count, eos_token_ids=tuple(eos))

@@ -21,8 +21,9 @@ import pytest
 import torch
 
 from eagle3 import Eagle3Draft, Target, generate, load_draft, load_target
-from eagle3.drafters import Drafter, Eagle3Drafter
+from eagle3.drafters import Drafter, EagleDrafter
 from eagle3.engine import GenerationResult
+from eagle3.growth import chain
 from eagle3.target import library_model
 from eagle3.training.prompts import KINDS, evaluation_prompts
 
@@ -124,7 +125,7 @@ def drafter(kind: str, own: Sequence[int]) -> Drafter:
     if kind == "noise":
         like = shipped_draft()
         noise = Eagle3Draft(like.config, target().embedding, like.d2t)
-        return Eagle3Drafter(target(), noise, 4)
+        return EagleDrafter(target(), noise, chain(4))
     if kind == "dice":
         return helpers.RandomDrafter(5, target().vocab_size)
     return helpers.ScriptDrafter(own, 5, [kind == "right"])

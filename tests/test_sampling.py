@@ -268,7 +268,7 @@ class Scripted:
         self.module = module
         self.uniforms: tuple[float, ...] = ()
         self.drawn_from: torch.Tensor | None = None
-        module._uniforms = lambda count, like, generator: list(self.uniforms)
+        module.uniforms = lambda count, like, generator: list(self.uniforms)
         module.sample = self._record
 
     def _record(self, probs: torch.Tensor, generator: object) -> torch.Tensor:
@@ -360,11 +360,11 @@ MUTANTS = {
         "residual(p[i], q[i])",
         "_only_rejected(p[i], q[i], token)",
     ),
-    "uniform fixed to 0": ("_uniforms(n, p, generator)", "[0.0] * n"),
-    "uniform fixed to 1": ("_uniforms(n, p, generator)", "[1.0] * n"),
+    "uniform fixed to 0": ("uniforms(n, p, generator)", "[0.0] * n"),
+    "uniform fixed to 1": ("uniforms(n, p, generator)", "[1.0] * n"),
     "one uniform for the whole chain": (
-        "_uniforms(n, p, generator)",
-        "_uniforms(n, p, generator)[:1] * n",
+        "uniforms(n, p, generator)",
+        "uniforms(n, p, generator)[:1] * n",
     ),
     "q of the wrong row": ("q_drafted[i], token)", "q_drafted[0], token)"),
     "accept where p is at least q": (

@@ -399,13 +399,18 @@ def test_the_lean_network_lets_the_model_go():
     parts = [weakref.ref(model), *(weakref.ref(p) for p in model.parameters())]
     storages = {p.untyped_storage().data_ptr() for p in model.parameters()}
     target = Target(model)
+    network = target._network
+    norms = [network.norm]
+    for layer in network.layers:
+        norms += [layer.attention_norm, layer.mlp_norm]
     held = {
         tensor.untyped_storage().data_ptr()
-        for part in (target, target._network, *target._network.layers)
+        for part in (target, network, *network.layers, *norms)
         for tensor in vars(part).values()
         if isinstance(tensor, torch.Tensor)
     }
-    assert len(held) == 2 + 3 + 2 * 8  # embedding and head; cos, sin, norm; two norms
+    # Embedding and head; cos and sin; weight and floor of each norm.
+    assert len(held) == 2 + 2 + 2 * (1 + 2 * 8)
     assert not held & storages
     del model
     gc.collect()

@@ -11,11 +11,11 @@ LETTERS = "abcdefghij"
 
 
 def cycle(index: int, drafted: tuple[int, ...], **fields) -> Cycle:
-    kept = fields.get("num_accepted", 0)
-    tokens = (*drafted[:kept], fields["next_token"])
+    tokens = (*(drafted[i] for i in fields.get("path", ())), fields["next_token"])
     defaults = {
         "draft_probs": (1.0,) * len(drafted),
-        "num_accepted": 0,
+        "parents": tuple(range(-1, len(drafted) - 1)),
+        "path": (),
         "emitted": tokens,
         "target_cache": 0,
         "draft_cache": 0,
@@ -29,7 +29,7 @@ def made_up_run() -> GenerationResult:
     first = cycle(
         1,
         (1, 2),
-        num_accepted=2,
+        path=(0, 1),
         next_token=3,
         kind="bonus",
         target_cache=7,
@@ -38,7 +38,7 @@ def made_up_run() -> GenerationResult:
     second = cycle(
         2,
         (4, 5),
-        num_accepted=1,
+        path=(0,),
         next_token=6,
         kind="replacement",
         emitted=(4,),

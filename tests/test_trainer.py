@@ -16,8 +16,9 @@ import torch
 from helpers import PROMPT, toy
 from safetensors.torch import load_file
 
-from eagle3.drafters import Eagle3Drafter
+from eagle3.drafters import EagleDrafter
 from eagle3.engine import Engine, generate
+from eagle3.growth import chain
 from eagle3.sampling import SamplingParams
 from eagle3.target import Target
 from eagle3.training import data as data_module
@@ -400,7 +401,7 @@ def _n_alpha_of_the_engine(draft, sequences, steps: int) -> list[float]:
         text = sequence.token_ids.tolist()
         for start in range(sequence.num_prompt, len(text) - 1):
             # text[start] comes from prefill; the rest of the answer is to be drafted.
-            drafter = Eagle3Drafter(toy(), draft, steps)
+            drafter = EagleDrafter(toy(), draft, chain(steps))
             asked = helpers.request(text[:start], steps + 2)
             prefill, cycle, *_ = Engine(toy(), drafter, asked).cycles()
             assert prefill.next_token == text[start]

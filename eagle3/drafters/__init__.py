@@ -1,7 +1,8 @@
 """Drafters: each proposes tokens in its own way, one engine verifies them all."""
 
-from eagle3.drafters.base import Drafter, Proposal
-from eagle3.drafters.eagle3 import Eagle3Drafter
+from eagle3.drafters.base import Drafter
+from eagle3.drafters.eagle import EagleDrafter
+from eagle3.drafters.prompt_lookup import PromptLookupDrafter
 from eagle3.drafters.vanilla import VanillaDrafter
 
-__all__ = ["Drafter", "Eagle3Drafter", "Proposal", "VanillaDrafter"]
+__all__ = ["Drafter", "EagleDrafter", "PromptLookupDrafter", "VanillaDrafter"]

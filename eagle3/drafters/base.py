@@ -5,32 +5,15 @@ verifies whatever it proposes. So a comparison of methods compares drafting alon
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from eagle3.sampling import SamplingParams
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A chain of drafted tokens, to follow the pending token.
-
-    tokens: n target ids, n may be 0
-    probs: [n, V]  the distribution q that each token was really drawn from, on the
-        target's device; None when the tokens were chosen without chance, so that q is
-        1 at each of them (always so at temperature 0)
-
-    [Paper, section 2.1]
-    """
-
-    tokens: tuple[int, ...]
-    probs: Tensor | None = None
-
-
-NOTHING = Proposal(())
+from eagle3.target import TargetOutput
+from eagle3.tree import ROOT, DraftTree
 
 
 class Drafter(Protocol):
@@ -38,17 +21,22 @@ class Drafter(Protocol):
 
     The engine calls `start` once, then in each cycle `observe` with the tokens that
     were committed since, then `propose`.
+
+    cache_length: positions in the drafter's own cache, for the trace
+    max_nodes: the most tokens that a proposal holds
     """
 
-    cache_length: int  # positions in the drafter's own cache, for the trace
+    cache_length: int
+    max_nodes: int
 
     def start(self, max_length: int) -> None:
         """Forget the last request and make room for `max_length` positions."""
 
-    def observe(self, token_ids: Sequence[int], features: Tensor) -> None:
+    def observe(self, token_ids: Sequence[int], output: TargetOutput) -> None:
         """Take note of committed tokens and what the target computed on them.
 
-        token_ids: n ids      features: [1, n, taps * k]
+        token_ids: n ids      output: of these n tokens, batch 1; its logits are those
+            of the last token alone after prefill
         """
 
     def propose(
@@ -57,8 +45,34 @@ class Drafter(Protocol):
         limit: int,
         params: SamplingParams,
         generator: torch.Generator,
-    ) -> Proposal:
-        """Draft at most `limit` tokens that follow `pending`.
+    ) -> DraftTree:
+        """Draft a tree of at most `limit` levels that follows `pending`.
 
         pending: the newest token, chosen by the target and not yet committed
         """
+
+
+class Ancestry:
+    """Which rows see which, while a tree is run level by level. [Ours]
+
+    depths: of each row its distance from the pending token
+    """
+
+    def __init__(self) -> None:
+        self.visible = torch.zeros(0, 0, dtype=torch.bool)
+        self.depths: list[int] = []
+
+    def extend(self, parents: Sequence[int]) -> Tensor:
+        """Add n rows and return what they see: [n, rows so far + n] bool.
+
+        parents: the earlier row that each follows, -1 for the pending token, which
+            is not a row
+        """
+        old = F.pad(self.visible, (0, 0, 0, 1))  # row -1 sees nothing
+        rows = torch.cat(
+            [old[list(parents)], torch.eye(len(parents), dtype=torch.bool)], dim=1
+        )
+        self.visible = torch.cat([F.pad(self.visible, (0, len(parents))), rows])
+        before = [0, *self.depths]  # so that -1 + 1 is the pending token
+        self.depths += [1 + before[parent - ROOT] for parent in parents]
+        return rows

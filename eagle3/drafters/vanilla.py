@@ -7,22 +7,23 @@ every speculative method: the baseline of all speedups.
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
-from eagle3.drafters.base import NOTHING, Proposal
 from eagle3.sampling import SamplingParams
+from eagle3.target import TargetOutput
+from eagle3.tree import NOTHING, DraftTree
 
 
 class VanillaDrafter:
     """Proposes nothing, ever. [Ours]"""
 
     cache_length = 0
+    max_nodes = 0
 
     def start(self, max_length: int) -> None:
         """Nothing to forget."""
 
-    def observe(self, token_ids: Sequence[int], features: Tensor) -> None:
-        """Nothing to learn from token_ids (n) and features [1, n, taps * k]."""
+    def observe(self, token_ids: Sequence[int], output: TargetOutput) -> None:
+        """Nothing to learn."""
 
     def propose(
         self,
@@ -30,6 +31,6 @@ class VanillaDrafter:
         limit: int,
         params: SamplingParams,
         generator: torch.Generator,
-    ) -> Proposal:
+    ) -> DraftTree:
         """No tokens."""
         return NOTHING
