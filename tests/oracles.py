@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from eagle3.draft import DraftConfig, Eagle3Draft
+from eagle3.eagle1 import Eagle1Config, Eagle1Draft
 from eagle3.rope import RopeConfig
 
 FOLDER = Path(__file__).parent / "data" / "oracles"
@@ -33,20 +34,26 @@ ROPES = {
 }
 
 # official name -> ours
-NAMES = {
+_LAYER = {
+    "self_attn.q_proj.weight": "layer.q.weight",
+    "self_attn.k_proj.weight": "layer.k.weight",
+    "self_attn.v_proj.weight": "layer.v.weight",
+    "self_attn.o_proj.weight": "layer.o.weight",
+    "post_attention_layernorm.weight": "layer.post_norm.weight",
+    "mlp.gate_proj.weight": "layer.gate.weight",
+    "mlp.up_proj.weight": "layer.up.weight",
+    "mlp.down_proj.weight": "layer.down.weight",
+}
+NAMES = {f"midlayer.{theirs}": ours for theirs, ours in _LAYER.items()} | {
     "fc.weight": "fc.weight",
     "midlayer.input_layernorm.weight": "layer.input_norm.weight",
     "midlayer.hidden_norm.weight": "layer.hidden_norm.weight",
-    "midlayer.self_attn.q_proj.weight": "layer.q.weight",
-    "midlayer.self_attn.k_proj.weight": "layer.k.weight",
-    "midlayer.self_attn.v_proj.weight": "layer.v.weight",
-    "midlayer.self_attn.o_proj.weight": "layer.o.weight",
-    "midlayer.post_attention_layernorm.weight": "layer.post_norm.weight",
-    "midlayer.mlp.gate_proj.weight": "layer.gate.weight",
-    "midlayer.mlp.up_proj.weight": "layer.up.weight",
-    "midlayer.mlp.down_proj.weight": "layer.down.weight",
     "norm.weight": "norm.weight",
     "lm_head.weight": "lm_head.weight",
+}
+EAGLE1_NAMES = {f"layers.0.{theirs}": ours for theirs, ours in _LAYER.items()} | {
+    "fc.weight": "fc.weight",
+    "fc.bias": "fc.bias",
 }
 
 
@@ -65,17 +72,10 @@ def official_draft(rope: RopeConfig) -> Eagle3Draft:
     embedding = tensors("target", "model.safetensors")["model.embed_tokens.weight"]
     hf = json.loads((FOLDER / "draft_official/config.json").read_text("utf-8"))
     config = DraftConfig(
-        hidden_size=hf["hidden_size"],
+        **_sizes(hf),
         target_hidden_size=hf["hidden_size"],
-        num_heads=hf["num_attention_heads"],
-        num_kv_heads=hf["num_key_value_heads"],
-        head_dim=hf["hidden_size"] // hf["num_attention_heads"],
-        intermediate_size=hf["intermediate_size"],
-        vocab_size=hf["vocab_size"],
         draft_vocab_size=hf["draft_vocab_size"],
-        rms_norm_eps=hf["rms_norm_eps"],
         rope=rope,
-        max_positions=hf["max_position_embeddings"],
         taps=TAPS,
     )
     offsets = official["d2t"]  # the official file stores target id - draft id
@@ -86,6 +86,37 @@ def official_draft(rope: RopeConfig) -> Eagle3Draft:
     assert set(left.missing_keys) == {"d2t", "embed.weight"}
     assert not left.unexpected_keys
     return draft
+
+
+def official_eagle1_draft() -> Eagle1Draft:
+    """The EAGLE-1 draft of the set in our names. Its weights are random."""
+    official = tensors("draft_eagle1", "model.safetensors")
+    target = tensors("target", "model.safetensors")
+    hf = json.loads((FOLDER / "draft_eagle1/config.json").read_text("utf-8"))
+    draft = Eagle1Draft(
+        Eagle1Config(**_sizes(hf), rope=RopeConfig(10_000.0)),
+        target["model.embed_tokens.weight"],
+        target["lm_head.weight"],
+    )
+    assert set(official) == set(EAGLE1_NAMES)
+    weights = {ours: official[theirs] for theirs, ours in EAGLE1_NAMES.items()}
+    left = draft.load_state_dict(weights, strict=False)
+    assert set(left.missing_keys) == {"embed.weight", "lm_head.weight"}
+    assert not left.unexpected_keys
+    return draft
+
+
+def _sizes(hf: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "hidden_size": hf["hidden_size"],
+        "num_heads": hf["num_attention_heads"],
+        "num_kv_heads": hf["num_key_value_heads"],
+        "head_dim": hf["hidden_size"] // hf["num_attention_heads"],
+        "intermediate_size": hf["intermediate_size"],
+        "vocab_size": hf["vocab_size"],
+        "rms_norm_eps": hf["rms_norm_eps"],
+        "max_positions": hf["max_position_embeddings"],
+    }
 
 
 @cache

@@ -8,7 +8,8 @@ import torch
 from torch.testing import assert_close
 from transformers import LlamaConfig, Qwen3Config
 
-from eagle3.draft import DraftConfig, Eagle3Draft, RMSNorm, require_fit
+from eagle3.draft import DraftConfig, Eagle3Draft, require_fit
+from eagle3.layers import RMSNorm
 from eagle3.rope import RopeConfig
 
 SMALL = DraftConfig(
@@ -275,7 +276,20 @@ def test_config_for_a_target(as_dict):
     )
     config = DraftConfig.for_target(hf.to_dict() if as_dict else hf, 40, (2, 4, 5))
     rope = RopeConfig(1e6, "linear", 2.0)
-    want = DraftConfig(64, 64, 4, 2, 32, 96, 128, 40, 1e-6, rope, 512, (2, 4, 5))
+    want = DraftConfig(
+        hidden_size=64,
+        target_hidden_size=64,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=32,
+        intermediate_size=96,
+        vocab_size=128,
+        draft_vocab_size=40,
+        rms_norm_eps=1e-6,
+        rope=rope,
+        max_positions=512,
+        taps=(2, 4, 5),
+    )
     assert config == want
 
 

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from eagle3.draft import Eagle3Draft, KeyValue, ttt_attention
+from eagle3.draft import Eagle3Draft
+from eagle3.layers import KeyValue, ttt_attention
 from eagle3.masks import causal_mask, ttt_mask
 from eagle3.rope import RopeConfig
 

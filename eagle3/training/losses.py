@@ -17,7 +17,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from eagle3.draft import NUM_TAPS, Eagle3Draft, KeyValue
+from eagle3.draft import NUM_TAPS, Eagle3Draft
+from eagle3.layers import KeyValue
 from eagle3.training.batches import FeatureBatch
 
 
