@@ -99,8 +99,9 @@ class _Layer:
         x = x + self._attention(self.attention_norm(x), rope, cache, index, mask)
         both = self.gate_up.strips(self.mlp_norm(x))
         gate, up = both.chunk(2)  # [S / 2, B * n, w] each
-        wide = (F.silu(gate) * up).transpose(0, 1).flatten(1)  # [B * n, intermediate]
-        return x + self.down(wide).view_as(x)
+        # [S / 2, B * n, w] -> [B, n, intermediate]
+        wide = (F.silu(gate) * up).transpose(0, 1).reshape(*x.shape[:-1], -1)
+        return x + self.down(wide)
 
     def _attention(self, x, rope, cache: KVCache, index: int, mask) -> Tensor:
         (cos, sin), (batch, rows, _) = rope, x.shape
@@ -108,7 +109,8 @@ class _Layer:
         # [H + 2 Hkv, B * n, d] -> [B, H + 2 Hkv, n, d]
         qkv = self.qkv.strips(x).unflatten(1, (batch, rows)).transpose(0, 1)
         qk, v = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
-        qk = qk * cos + qk.roll(dim // 2, -1) * sin  # rotate-half RoPE
+        # Rotate-half RoPE: what is negated in one half is in the table of sines.
+        qk = torch.addcmul(qk * cos, qk.roll(dim // 2, -1), sin)
         keys, values = cache.write(index, qk[:, heads:], v)  # [B, Hkv, S, d]
         # Fold the query heads of one key head into rows: [B, Hkv, groups * n, d].
         query = qk[:, :heads].reshape(batch, kv_heads, self.groups * rows, dim)

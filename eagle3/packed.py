@@ -57,8 +57,12 @@ class PackedLinear(nn.Module):
 
         Raises RuntimeError where a gradient is wanted. [Ours]
         """
-        flat = self.strips(x).transpose(0, 1).flatten(1)  # [B * n, S * w]
-        flat = flat[:, : self.out_features].reshape(*x.shape[:-1], self.out_features)
+        strips = self.strips(x)
+        width = strips.shape[0] * strips.shape[2]
+        # [S, rows, w] -> [..., S * w], without a copy for a single row
+        flat = strips.transpose(0, 1).reshape(*x.shape[:-1], width)
+        if width != self.out_features:
+            flat = flat[..., : self.out_features]
         return flat if self._bias is None else flat + self._bias
 
     def extra_repr(self) -> str:
