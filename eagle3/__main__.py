@@ -8,9 +8,10 @@ import typer
 
 from eagle3 import fetch as fetching
 from eagle3.checkpoint import load_draft, save_draft
-from eagle3.drafters import Eagle3Drafter, VanillaDrafter
-from eagle3.drafters.eagle3 import require_chain_length
+from eagle3.drafters import EagleDrafter
 from eagle3.engine import Engine, Request, prompt_to_ids, text_pieces
+from eagle3.growth import chain
+from eagle3.methods import drafter_for, require_methods
 from eagle3.sampling import SamplingParams
 from eagle3.target import fetch_default_model, library_model, load_target
 
@@ -32,21 +33,27 @@ def fetch() -> None:
 
 
 @app.command()
-def generate(
+def generate(  # noqa: PLR0913  options of a command line
     prompt: str,
-    draft: Annotated[Path | None, typer.Option(help="Draft folder.")] = None,
+    method: Annotated[str, typer.Option(help="How to draft, see bench.")] = (
+        "eagle3-chain"
+    ),
+    draft: Annotated[
+        Path | None, typer.Option(help="A draft folder instead of a shipped draft.")
+    ] = None,
     max_new_tokens: int = 128,
-    chain_length: Annotated[int, typer.Option(help="0 decodes without a draft.")] = 3,
+    chain_length: Annotated[int, typer.Option(help="With --draft.")] = 3,
     temperature: float = 0.0,
 ) -> None:
-    """Answer PROMPT, token by token, and say how long the accepted chains were."""
+    """Answer PROMPT, token by token, and say how many tokens each pass gave."""
     sampling = SamplingParams(temperature)
-    if chain_length != 0:
-        require_chain_length(chain_length)  # before a model is loaded
+    growth = chain(chain_length)  # refused before a model is loaded
+    require_methods([method])
     target = load_target()
-    drafter = VanillaDrafter()
-    if chain_length != 0:
-        drafter = Eagle3Drafter(target, load_draft(draft, target), chain_length)
+    if draft is None:
+        drafter = drafter_for(method, target)
+    else:
+        drafter = EagleDrafter(target, load_draft(draft, target), growth)
     request = Request(
         prompt_to_ids(target, prompt),
         max_new_tokens,
@@ -158,37 +165,76 @@ def shrink(draft: Path, out: Path, data: Data, size: int = 5000) -> None:
 
 
 @app.command()
-def bench(
+def bench(  # noqa: PLR0913  options of a command line
+    methods: Annotated[
+        str, typer.Option(help="Names with commas; all if not given.")
+    ] = "",
+    kinds: Annotated[str, typer.Option(help="Of prompts, with commas.")] = "",
+    temperature: Annotated[str, typer.Option(help="One or more, as 0,1.")] = "0",
+    prompts_per_kind: int = 2,
+    questions: Annotated[
+        Path | None, typer.Option(help="JSONL with question_id, category, turns.")
+    ] = None,
+    max_new_tokens: int = 128,
+    rounds: int = 2,
     out: Annotated[Path, typer.Option(help="Folder of the results file.")] = Path(
         "figures/results"
     ),
-    draft: Annotated[Path | None, typer.Option(help="Draft folder.")] = None,
-    temperature: float = 0.0,
-    prompts_per_kind: int = 3,
-    rounds: int = 2,
+    name: Annotated[str, typer.Option(help="Of the results file.")] = "methods",
 ) -> None:
-    """Measure speedups side by side and write speedup.json (or speedup_t1.json)."""
-    from eagle3.bench import speedup
-    from eagle3.bench.environment import write_results
+    """Measure methods side by side, print a table and write a results file.
 
-    config = speedup.SpeedupConfig(
-        prompts_per_kind, rounds=rounds, temperature=temperature
-    )
+    Methods are vanilla, prompt-lookup, draft-lm, medusa, eagle1, hass, eagle2,
+    eagle3-chain, eagle3-chain-N, eagle3, and the library's own transformers,
+    transformers-lookup and transformers-assisted.
+    """
+    from eagle3.bench import report, speedup
+    from eagle3.bench.environment import write_results
+    from eagle3.bench.questions import evaluation_questions, read_questions
+
+    names = tuple(_listed(methods)) or speedup.SpeedupConfig().methods
+    try:
+        temperatures = tuple(float(value) for value in _listed(temperature))
+    except ValueError:
+        raise ValueError(
+            f"temperature '{temperature}' is no number: give one or more, as 0,1."
+        ) from None
+    config = speedup.SpeedupConfig(names, temperatures, max_new_tokens, rounds)
+    if questions is None:
+        asked = evaluation_questions(prompts_per_kind, config.seed)
+    else:
+        asked = read_questions(questions)
+    asked = _of_kinds(asked, _listed(kinds))
     target = load_target()
-    runs = speedup.measure_speedup(
-        target, load_draft(draft, target), library_model(), config
-    )
-    summary = speedup.summarise(runs)
-    for name, found in summary.items():
-        low, high = found["speedup_interval_95"]
-        print(
-            f"{name:22} {found['speedup']:.2f}x [{low:.2f}, {high:.2f}]  acceptance "
-            f"length {found['acceptance_length']:.2f}  same tokens: "
-            f"{found['same_tokens']}"
-        )
-    results = {"config": vars(config), "summary": summary, "runs": speedup.rows(runs)}
-    name = "speedup" if temperature == 0 else "speedup_t1"
+    decoders = speedup.decoders(target, config.methods)
+    measured = speedup.measure_speedup(target, decoders, asked, config)
+    summaries = {
+        f"{t:g}": speedup.summarise(measured, t, config.seed) for t in temperatures
+    }
+    report.print_tables(summaries)
+    results = {
+        "config": vars(config) | {"num_questions": len(asked)},
+        "temperatures": summaries,
+        "runs": speedup.rows(measured),
+    }
     print(f"written: {write_results(name, results, out, config.seed)}")
+
+
+def _of_kinds(questions: list, kinds: list[str]) -> list:
+    """The questions of these kinds, all if none is named."""
+    known = {question.category for question in questions}
+    for kind in kinds:
+        if kind not in known:
+            raise ValueError(
+                f"there is no question of the kind '{kind}': take some of "
+                f"{', '.join(sorted(known))}."
+            )
+    return [q for q in questions if not kinds or q.category in kinds]
+
+
+def _listed(text: str) -> list[str]:
+    """The parts of a text between commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def main() -> None:

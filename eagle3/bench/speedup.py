@@ -1,59 +1,91 @@
-"""Speedup, measured honestly: all methods on the same prompts, taking turns.
+"""Speedup, measured honestly: all methods on the same questions, taking turns.
 
-For every prompt each method answers in turn, and the whole round is repeated (A B A
-B), so that a slow moment of the machine hits all alike. Ratios are taken prompt by
-prompt, against our own vanilla decoding, which runs through the same engine and the
-same prepacked layers. Greedy outputs are compared token for token. [Ours]
+For every question each method answers in turn, and the whole round is repeated (A B A
+B), so that a slow moment of the machine hits all alike. Ratios are taken question by
+question against our own vanilla decoding, which runs through the same engine and the
+same prepacked layers. Greedy answers are compared token for token. [Ours]
 """
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 import scipy.stats
-import torch
-from torch import nn
 from tqdm import tqdm
 
-from eagle3.draft import Eagle3Draft
-from eagle3.engine import GenerationResult, generate
-from eagle3.target import Target
-from eagle3.training.prompts import KINDS, Prompt, evaluation_prompts
+from eagle3.bench.metrics import AcceptanceMetrics
+from eagle3.bench.peers import PEERS, answer_with_library
+from eagle3.bench.questions import Question, answer_turns
+from eagle3.engine import GenerationResult, Request, prompt_to_ids, run
+from eagle3.methods import METHODS, drafter_for, label_of, require_methods
+from eagle3.sampling import SamplingParams
+from eagle3.target import Message, Target, library_model
+
+VANILLA = "vanilla"
 
 
 @dataclass(frozen=True)
 class SpeedupConfig:
     """What to run.
 
-    prompts_per_kind: evaluation prompts of each of the five kinds
-    rounds: how often every method answers every prompt
-    chain_lengths: one speculative method for each
+    methods: names of `eagle3.methods` or of `eagle3.bench.peers`; vanilla is always
+        run, since it is what the others are compared with
+    temperatures: every method answers at each
+    rounds: how often every method answers every question
+
+    Raises ValueError for an unknown method or a number out of range.
     """
 
-    prompts_per_kind: int = 3
+    methods: tuple[str, ...] = (*METHODS, *PEERS)
+    temperatures: tuple[float, ...] = (0.0,)
     max_new_tokens: int = 128
     rounds: int = 2
-    chain_lengths: tuple[int, ...] = (2, 3, 4)
-    temperature: float = 0.0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        others = [name for name in self.methods if name != VANILLA]
+        object.__setattr__(self, "methods", (VANILLA, *dict.fromkeys(others)))
+        require_methods([name for name in self.methods if name not in PEERS])
+        if not self.temperatures:
+            raise ValueError("no temperature was given: name at least one, as 0.")
+        for temperature in self.temperatures:
+            SamplingParams(temperature)  # refuses what is out of range
+        for name in ("max_new_tokens", "rounds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: take at least 1.")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one method said to one turn of a question.
+
+    result: with its trace, None for the library's own decoding
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    seconds: float
+    result: GenerationResult | None = None
 
 
 @dataclass(frozen=True)
 class Run:
-    """One method's answer to one prompt, timed.
+    """One method's answer to one question, all turns together.
 
-    acceptance_length: tau, tokens per cycle; 1.0 for methods without drafts
+    num_tokens, seconds: of all turns; prefill is included
+    target_passes: cycles, without prefill; 0 for the library, which doesn't tell
     draft_share, target_share, other_share: of the time spent in cycles
     same_tokens: equal to vanilla's answer (None above temperature 0)
     """
 
     kind: str
-    prompt: int
+    question: str
     round: int
+    temperature: float
     method: str
     num_tokens: int
     seconds: float
+    target_passes: int
     acceptance_length: float
     draft_share: float
     target_share: float
@@ -61,162 +93,208 @@ class Run:
     same_tokens: bool | None
 
 
+Decoder = Callable[[Request], Answer]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All runs, and the traces of the first round by (method, temperature)."""
+
+    runs: list[Run]
+    results: dict[tuple[str, float], list[GenerationResult]]
+
+
+def decoders(target: Target, names: Sequence[str]) -> dict[str, Decoder]:
+    """A decoder for each method, with everything loaded that it needs.
+
+    Raises ValueError for unknown names. [Ours]
+    """
+    library = library_model() if any(name in PEERS for name in names) else None
+
+    def ours(name: str) -> Decoder:
+        drafter = drafter_for(name, target)
+
+        def decode(request: Request) -> Answer:
+            result = run(target, drafter, request)
+            return Answer(result.text, result.token_ids, result.seconds, result)
+
+        return decode
+
+    def theirs(name: str) -> Decoder:
+        settings = PEERS[name].settings()
+
+        def decode(request: Request) -> Answer:
+            ids, seconds = answer_with_library(library, settings, request)
+            return Answer(target.decode(ids), ids, seconds)
+
+        return decode
+
+    return {name: theirs(name) if name in PEERS else ours(name) for name in names}
+
+
 def measure_speedup(
     target: Target,
-    draft: Eagle3Draft,
-    library: nn.Module | None,
+    methods: dict[str, Decoder],
+    questions: Sequence[Question],
     config: SpeedupConfig,
-) -> list[Run]:
-    """Run vanilla, every chain length and, if given, transformers' own generate.
+) -> Measured:
+    """Let every method answer every question, taking turns.
 
-    library: the stock transformers model (`library_model()`), or None to leave it out
+    methods: of `decoders`, vanilla first
     """
-    prompts = evaluation_prompts(config.prompts_per_kind, config.seed)
-    methods = _methods(target, draft, config)
-    warm_up = prompts[0]
-    for method in methods.values():
-        method(warm_up)
-    runs: list[Run] = []
-    for number, prompt in enumerate(tqdm(prompts, desc="prompts")):
-        for turn in range(config.rounds):
-            reference: tuple[int, ...] | None = None
-            for name, method in methods.items():
-                result = method(prompt)
-                reference = reference or result.token_ids
-                where = (prompt.kind, number, turn, name)
-                runs.append(_run_of(where, result, reference, config.temperature))
-            if library is not None:
-                where = (prompt.kind, number, turn, "transformers generate")
-                ids = target.encode_chat([{"role": "user", "content": prompt.text}])
-                runs.append(_library_run(where, library, ids, reference, config))
-    return runs
+    asking = _Asking(target, config)
+    for decode in methods.values():  # the first answer of a model is slow
+        asking.ask(decode, questions[0], config.temperatures[0])
+    measured = Measured([], {})
+    for question in tqdm(questions, desc="questions"):
+        for temperature in config.temperatures:
+            for turn in range(config.rounds):
+                said: dict[str, list[Answer]] = {}
+                for name, decode in methods.items():
+                    said[name] = asking.ask(decode, question, temperature)
+                    where = (question, turn, temperature, name)
+                    measured.runs.append(_run_of(where, said[name], said[VANILLA]))
+                    if turn == 0:
+                        traces = measured.results.setdefault((name, temperature), [])
+                        traces += [a.result for a in said[name] if a.result]
+    return measured
 
 
-def summarise(runs: list[Run], seed: int = 0) -> dict:
+class _Asking:
+    """Puts the turns of a question to a method, with its own answers as history."""
+
+    def __init__(self, target: Target, config: SpeedupConfig) -> None:
+        self.target, self.config = target, config
+
+    def ask(
+        self, decode: Decoder, question: Question, temperature: float
+    ) -> list[Answer]:
+        def answer(chat: list[Message]) -> Answer:
+            return decode(
+                Request(
+                    prompt_to_ids(self.target, chat),
+                    self.config.max_new_tokens,
+                    SamplingParams(temperature, seed=self.config.seed),
+                    self.target.eos_token_ids,
+                )
+            )
+
+        return answer_turns(question, answer)
+
+
+def _run_of(
+    where: tuple[Question, int, float, str],
+    answers: list[Answer],
+    reference: list[Answer],
+) -> Run:
+    question, turn, temperature, name = where
+    cycles = [c for answer in answers if answer.result for c in answer.result.cycles]
+    spent = [
+        sum(getattr(cycle, f"{part}_seconds") for cycle in cycles)
+        for part in ("draft", "target", "other")
+    ]
+    shares = [part / max(sum(spent), 1e-12) for part in spent]
+    num_tokens = sum(len(answer.token_ids) for answer in answers)
+    told = [answer.token_ids for answer in answers]
+    same = told == [answer.token_ids for answer in reference]
+    return Run(
+        question.category,
+        str(question.id),
+        turn,
+        temperature,
+        name,
+        num_tokens,
+        sum(answer.seconds for answer in answers),
+        len(cycles),
+        # Each turn's first token comes from its prefill.
+        (num_tokens - len(answers)) / len(cycles) if cycles else 0.0,
+        *shares,
+        same_tokens=None if temperature > 0 else same,
+    )
+
+
+def summarise(measured: Measured, temperature: float, seed: int = 0) -> dict:
     """Per method: speed relative to vanilla in all and per kind, tau, time shares.
 
-    A ratio is vanilla's median seconds per token over the method's, prompt by prompt;
-    the summary is their mean with a 95% bootstrap interval (seeded).
+    A ratio is vanilla's median seconds per token over the method's, question by
+    question; the summary is their mean with a 95% bootstrap interval (seeded). The
+    acceptance length of a kind is its tokens after prefill over its target passes; for
+    the library, which doesn't tell its passes, it is 0. [Ours]
     """
+    runs = [r for r in measured.runs if r.temperature == temperature]
     summary = {}
-    for name in dict.fromkeys(run.method for run in runs):
-        mine = [run for run in runs if run.method == name]
-        ratios = {kind: _ratios(runs, name, kind) for kind in KINDS}
-        everything = [ratio for values in ratios.values() for ratio in values]
-        summary[name] = {
-            "speedup": float(np.mean(everything)),
-            "speedup_interval_95": _interval(everything, seed),
-            "speedup_by_kind": {k: float(np.mean(v)) for k, v in ratios.items() if v},
-            "acceptance_length": _mean(mine, "acceptance_length"),
+    for name in dict.fromkeys(r.method for r in runs):
+        mine = [r for r in runs if r.method == name]
+        ratios = _ratios(runs, name)
+        kinds = dict.fromkeys(r.kind for r in mine)
+        per_kind = {
+            kind: [ratio for (k, _), ratio in ratios.items() if k == kind]
+            for kind in kinds
+        }
+        traces = measured.results.get((name, temperature), [])
+        label = PEERS[name].label if name in PEERS else label_of(name)
+        summary[label] = {
+            "method": name,
+            "speedup": float(np.mean(list(ratios.values()))),
+            "speedup_interval_95": _interval(list(ratios.values()), seed),
+            "speedup_by_kind": {k: float(np.mean(v)) for k, v in per_kind.items()},
+            "acceptance_length": _tau(mine),
             "acceptance_length_by_kind": {
-                kind: _mean([r for r in mine if r.kind == kind], "acceptance_length")
-                for kind in KINDS
-                if ratios[kind]
+                kind: _tau([r for r in mine if r.kind == kind]) for kind in kinds
             },
             "tokens_per_second": float(
-                np.median([run.num_tokens / run.seconds for run in mine])
+                np.median([r.num_tokens / r.seconds for r in mine])
             ),
             "draft_share": _mean(mine, "draft_share"),
             "target_share": _mean(mine, "target_share"),
             "other_share": _mean(mine, "other_share"),
-            "same_tokens": all(run.same_tokens is not False for run in mine),
-            "differing_prompts": sorted(
-                {run.prompt for run in mine if run.same_tokens is False}
+            "same_tokens": all(r.same_tokens is not False for r in mine),
+            "differing_questions": sorted(
+                {r.question for r in mine if r.same_tokens is False}
             ),
         }
+        if traces:
+            summary[label]["acceptance"] = _acceptance(traces)
     return summary
 
 
-def rows(runs: list[Run]) -> list[dict]:
+def _acceptance(traces: list[GenerationResult]) -> dict:
+    """The counts of the cycles, with n-alpha where chains were drafted."""
+    metrics = AcceptanceMetrics.from_results(traces)
+    found = asdict(metrics)
+    if metrics.reached_at is not None:
+        found["n_alpha"] = list(metrics.n_alpha)
+    return found
+
+
+def rows(measured: Measured) -> list[dict]:
     """The runs as plain dictionaries, for JSON."""
-    return [asdict(run) for run in runs]
+    return [asdict(r) for r in measured.runs]
 
 
-def _methods(
-    target: Target, draft: Eagle3Draft, config: SpeedupConfig
-) -> dict[str, Callable[[Prompt], GenerationResult]]:
-    def method(
-        drafter: Eagle3Draft | None, length: int
-    ) -> Callable[[Prompt], GenerationResult]:
-        return lambda prompt: generate(
-            target,
-            drafter,
-            prompt.text,
-            max_new_tokens=config.max_new_tokens,
-            chain_length=length,
-            temperature=config.temperature,
-            seed=config.seed,
-        )
-
-    chains = {f"EAGLE-3 chain {n}": method(draft, n) for n in config.chain_lengths}
-    return {"vanilla": method(None, 1)} | chains
+def _tau(runs: list[Run]) -> float:
+    """Tokens after prefill per target pass, over all runs."""
+    passes = sum(r.target_passes for r in runs)
+    emitted = sum(r.acceptance_length * r.target_passes for r in runs)
+    return emitted / passes if passes else 0.0
 
 
-def _run_of(
-    where: tuple[str, int, int, str],
-    result: GenerationResult,
-    reference: tuple[int, ...],
-    temperature: float,
-) -> Run:
-    cycles = result.cycles
-    parts = [
-        sum(getattr(cycle, f"{part}_seconds") for cycle in cycles)
-        for part in ("draft", "target", "other")
-    ]
-    shares = [part / max(sum(parts), 1e-12) for part in parts]
-    same = None if temperature > 0 else result.token_ids == reference
-    return Run(
-        *where,
-        len(result.token_ids),
-        result.seconds,
-        result.acceptance_length,
-        *shares,
-        same_tokens=same,
-    )
+def _ratios(runs: list[Run], method: str) -> dict[tuple[str, str], float]:
+    """(kind, question) -> how many times faster than vanilla."""
+    vanilla, mine = (_seconds_per_token(runs, name) for name in (VANILLA, method))
+    return {where: vanilla[where] / mine[where] for where in mine}
 
 
-@torch.inference_mode()
-def _library_run(
-    where: tuple[str, int, int, str],
-    library: nn.Module,
-    prompt_ids: list[int],
-    reference: tuple[int, ...],
-    config: SpeedupConfig,
-) -> Run:
-    ids = torch.tensor([prompt_ids])
-    sampling = {"do_sample": False}
-    if config.temperature > 0:
-        sampling = {"do_sample": True, "temperature": config.temperature, "top_k": 0}
-    started = time.perf_counter()
-    output = library.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=config.max_new_tokens,
-        **sampling,
-    )
-    seconds = time.perf_counter() - started
-    answer = tuple(output[0, len(prompt_ids) :].tolist())
-    same = None if config.temperature > 0 else answer == reference
-    return Run(*where, len(answer), seconds, 1.0, 0.0, 1.0, 0.0, same_tokens=same)
-
-
-def _seconds_per_token(runs: list[Run], method: str) -> dict[int, float]:
-    per_prompt: dict[int, list[float]] = {}
-    for run in runs:
-        if run.method == method:
-            per_prompt.setdefault(run.prompt, []).append(run.seconds / run.num_tokens)
-    return {prompt: float(np.median(values)) for prompt, values in per_prompt.items()}
-
-
-def _ratios(runs: list[Run], method: str, kind: str) -> list[float]:
-    of_kind = [run for run in runs if run.kind == kind]
-    vanilla = _seconds_per_token(of_kind, "vanilla")
-    mine = _seconds_per_token(of_kind, method)
-    return [vanilla[prompt] / mine[prompt] for prompt in mine]
+def _seconds_per_token(runs: list[Run], method: str) -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], list[float]] = {}
+    for r in runs:
+        if r.method == method:
+            found.setdefault((r.kind, r.question), []).append(r.seconds / r.num_tokens)
+    return {where: float(np.median(values)) for where, values in found.items()}
 
 
 def _mean(runs: list[Run], name: str) -> float:
-    return float(np.mean([getattr(run, name) for run in runs]))
+    return float(np.mean([getattr(r, name) for r in runs]))
 
 
 def _interval(values: list[float], seed: int) -> list[float]:

@@ -1,0 +1,107 @@
+"""The methods of the paper's Table 1 by name, each as a drafter for the default target.
+
+All run on one engine and differ only in how they draft. Their sizes here suit a CPU,
+where a block of eight rows costs about a third more than one row; on a GPU trees of 60
+tokens cost hardly more than one. [Ours]
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eagle3.checkpoint import SHIPPED, load_draft
+from eagle3.drafters import (
+    Drafter,
+    EagleDrafter,
+    PromptLookupDrafter,
+    VanillaDrafter,
+)
+from eagle3.growth import DynamicTree, StaticTree, chain
+from eagle3.target import Target
+
+SMALL_STATIC_TREE = StaticTree(
+    ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 0, 1), (0, 0, 0, 0))
+)
+SMALL_DYNAMIC_TREE = DynamicTree(total_tokens=9, depth=4, top_k=3)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to decode.
+
+    label: its name in tables       build: makes its drafter, with the weights that
+        ship with the package
+    """
+
+    label: str
+    build: Callable[[Target], Drafter]
+
+
+def _eagle(folder: str, growth: object) -> Callable[[Target], Drafter]:
+    def build(target: Target) -> Drafter:
+        draft = load_draft(SHIPPED.parent / folder, target)
+        return EagleDrafter(target, draft, growth)
+
+    return build
+
+
+def _draft_lm(target: Target) -> Drafter:
+    from eagle3.draft_lm import load_draft_lm
+    from eagle3.drafters.draft_lm import DraftLMDrafter
+
+    return DraftLMDrafter(target, load_draft_lm(target=target), chain(2))
+
+
+def _medusa(target: Target) -> Drafter:
+    from eagle3.drafters.medusa import MedusaDrafter
+    from eagle3.medusa import load_medusa
+
+    return MedusaDrafter(target, load_medusa(target=target))
+
+
+METHODS: dict[str, Method] = {
+    "vanilla": Method("Vanilla", lambda target: VanillaDrafter()),
+    "prompt-lookup": Method("Prompt lookup", lambda target: PromptLookupDrafter()),
+    "draft-lm": Method("Speculative sampling", _draft_lm),
+    "medusa": Method("Medusa", _medusa),
+    "eagle1": Method("EAGLE-1", _eagle("smollm2_eagle1", SMALL_STATIC_TREE)),
+    "hass": Method("HASS", _eagle("smollm2_hass", SMALL_DYNAMIC_TREE)),
+    "eagle2": Method("EAGLE-2", _eagle("smollm2_eagle1", SMALL_DYNAMIC_TREE)),
+    "eagle3-chain": Method("EAGLE-3 chain 3", _eagle("smollm2_eagle3", chain(3))),
+    "eagle3": Method("EAGLE-3 tree", _eagle("smollm2_eagle3", SMALL_DYNAMIC_TREE)),
+}
+_CHAIN = "eagle3-chain-"  # with a length behind it, any chain
+
+
+def drafter_for(name: str, target: Target) -> Drafter:
+    """The drafter of a method.
+
+    name: of `METHODS`, or eagle3-chain-N for a chain of N tokens
+
+    Raises ValueError for an unknown name, and for a target that the shipped weights
+    were not made for. [Ours]
+    """
+    return _method(name).build(target)
+
+
+def label_of(name: str) -> str:
+    """What a method is called in tables. Raises ValueError for an unknown one."""
+    return _method(name).label
+
+
+def require_methods(names: list[str]) -> None:
+    """Raise ValueError unless all are methods. [Ours]"""
+    for name in names:
+        _method(name)
+
+
+def _method(name: str) -> Method:
+    length = name.removeprefix(_CHAIN)
+    if name.startswith(_CHAIN) and length.isdigit():
+        growth = chain(int(length))
+        return Method(f"EAGLE-3 chain {length}", _eagle("smollm2_eagle3", growth))
+    if name not in METHODS:
+        raise ValueError(
+            f"there is no method '{name}': take one of {', '.join(METHODS)}, or "
+            f"{_CHAIN}N for a chain of N tokens."
+        )
+    return METHODS[name]
