@@ -94,12 +94,10 @@ def trace() -> Drawn:
 def speedup() -> Drawn:
     """What a draft is worth on the measured machine."""
     measured = read_results("speedup", RESULTS)
-    summary, machine = measured["summary"], measured["environment"]
+    summary, machine = measured["temperatures"]["0"], measured["environment"]
     best = best_chain(summary)
     library = summary["transformers generate"]["speedup"]
-    prompts = measured["config"]["prompts_per_kind"] * len(
-        summary[best]["speedup_by_kind"]
-    )
+    prompts = measured["config"]["num_questions"]
     return Drawn(
         speedups(summary),
         "Speed against plain decoding",
@@ -150,7 +148,7 @@ def speedups(summary: Mapping[str, Any]) -> Figure:
         the five kinds of prompts
     Source: [Ours].
     """
-    names = [name for name in summary if name != "vanilla"]
+    names = [name for name in summary if name != "Vanilla"]
     with plots.style():
         figure, (axes,) = plots.canvas(size=(7.0, 0.5 * len(names) + 1.3))
         for i, name in enumerate(names):

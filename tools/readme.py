@@ -110,12 +110,12 @@ def chapter_table(from_folder: str) -> str:
 def measured() -> str:
     """The speedup table, with all that makes it comparable."""
     results = _results("speedup")
-    config, summary = results["config"], results["summary"]
+    config, summary = results["config"], results["temperatures"]["0"]
+    kinds = len(summary["Vanilla"]["speedup_by_kind"])
     lines = [
         f"SmolLM2-135M-Instruct in float32 on {_machine(results['environment'])}, one "
-        f"request at a time, temperature {config['temperature']:g}, "
-        f"{config['prompts_per_kind']} prompts of each of "
-        f"{len(summary['vanilla']['speedup_by_kind'])} kinds, up to "
+        f"request at a time, temperature 0, {config['num_questions']} prompts of "
+        f"{kinds} kinds, up to "
         f"{config['max_new_tokens']} new tokens. All methods take turns on each "
         f"prompt, in {config['rounds']} rounds.",
         "",
@@ -123,13 +123,13 @@ def measured() -> str:
         "|---|---|---|---|---|",
     ]
     for name, row in summary.items():
-        label = "vanilla (our engine, no draft)" if name == "vanilla" else name
+        label = "vanilla (our engine, no draft)" if name == "Vanilla" else name
         low, high = row["speedup_interval_95"]
-        interval = "" if name == "vanilla" else f"{low:.2f} to {high:.2f}"
+        interval = "" if name == "Vanilla" else f"{low:.2f} to {high:.2f}"
         same = "yes" if row["same_tokens"] else _differing(row)
         lines.append(
             f"| {label} | {row['speedup']:.2f} | {interval} | "
-            f"{row['acceptance_length']:.2f} | {same} |"
+            f"{row['acceptance_length'] or 1:.2f} | {same} |"
         )
     lines += ["", _against_the_library(summary)]
     return "\n".join(lines)
@@ -148,7 +148,7 @@ def _against_the_library(summary: Mapping[str, Any]) -> str:
 
 
 def _differing(row: Mapping[str, Any]) -> str:
-    return f"no, on {len(row['differing_prompts'])} prompts"
+    return f"no, on {len(row['differing_questions'])} prompts"
 
 
 def picture(name: str) -> str:
