@@ -286,3 +286,12 @@ def test_help_names_every_command() -> None:
     assert phony is not None
     listed = re.findall(r"^  make (\w+)\t\S", make().stdout, re.MULTILINE)
     assert set(phony[1].split()) - {"pytest", "nbval"} <= set(listed)
+
+
+def test_adding_a_drafter_is_one_short_file():
+    """What CONTRIBUTING says about prompt lookup."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    path = "eagle3/drafters/prompt_lookup.py"
+    assert f"`{path}`" in text
+    assert "fewer than 80 lines" in text
+    assert len((ROOT / path).read_text(encoding="utf-8").splitlines()) < 80
