@@ -3,6 +3,7 @@
 import json
 from functools import cache
 
+import helpers
 import pytest
 import torch
 
@@ -14,7 +15,6 @@ from eagle3.drafters import VanillaDrafter
 from eagle3.engine import run
 from eagle3.methods import METHODS, require_methods
 from eagle3.sampling import SamplingParams
-from tests import helpers
 
 QUESTIONS = [
     Question(1, "chat", ("abc",)),

@@ -6,8 +6,10 @@ Right values: a plain pass over the text and the path, with neither tree nor cac
 from functools import cache
 from types import SimpleNamespace
 
+import helpers
 import pytest
 import torch
+from helpers import PROMPT, check_invariants, request, toy, vanilla
 
 from eagle3.drafters.base import Ancestry
 from eagle3.drafters.draft_lm import DraftLMDrafter
@@ -17,8 +19,6 @@ from eagle3.growth import DynamicTree, StaticTree, chain
 from eagle3.sampling import SamplingParams
 from eagle3.target import Target, toy_target
 from eagle3.tree import DraftTree
-from tests import helpers
-from tests.helpers import PROMPT, check_invariants, request, toy, vanilla
 
 GROWTHS = {
     "chain": chain(4),
