@@ -7,6 +7,7 @@ written as one short loop:
 
 - q, k and v are one product, gate and up are one product, all weights prepacked, and
   their strips are used as they come: one strip of the first is one head;
+- a norm's weight scales the columns of the matrix behind it, once, when it is packed;
 - keys and values go straight into the pre-allocated cache;
 - the query heads that share a key head are folded into rows, so no key is copied.
 
@@ -39,7 +40,10 @@ class LeanLlama:
         self.taps = taps
         self.embedding = model.get_input_embeddings().weight.detach().clone()  # [V, k]
         self.layers = [_Layer(layer, config) for layer in decoder.layers]
-        self.norm = _Norm(decoder.norm, config.rms_norm_eps)
+        self.norm, self.norm_weight = (
+            _Norm(config),
+            decoder.norm.weight.detach().clone(),
+        )
         self.head = PackedLinear(model.get_output_embeddings())
         rotary = decoder.rotary_emb
         positions = torch.arange(config.max_position_embeddings, dtype=torch.float32)
@@ -74,7 +78,7 @@ class LeanLlama:
                 tapped.append(x)
             x = layer.forward(x, rope, cache, index, mask)
         cache.advance(input_ids.shape[1])
-        hidden = self.norm(x)
+        hidden = self.norm(x) * self.norm_weight
         logits = self.head(hidden[:, -1:] if last_only else hidden)
         return logits, torch.cat(tapped, dim=-1), hidden
 
@@ -86,18 +90,18 @@ class _Layer:
         self.num_heads = config.num_attention_heads
         self.num_kv_heads = config.num_key_value_heads
         self.groups = self.num_heads // self.num_kv_heads
-        self.attention_norm = _Norm(layer.input_layernorm, config.rms_norm_eps)
-        self.mlp_norm = _Norm(layer.post_attention_layernorm, config.rms_norm_eps)
+        self.norm = _Norm(config)
         qkv = attention.q_proj, attention.k_proj, attention.v_proj
-        self.qkv = _packed_together(qkv, strip=self.head_dim)
+        self.qkv = _packed_behind(layer.input_layernorm, qkv, self.head_dim)
         self.out = PackedLinear(attention.o_proj)
         strip = math.gcd(STRIP, config.intermediate_size)  # gate ends with a strip
-        self.gate_up = _packed_together((mlp.gate_proj, mlp.up_proj), strip)
+        gate_up = mlp.gate_proj, mlp.up_proj
+        self.gate_up = _packed_behind(layer.post_attention_layernorm, gate_up, strip)
         self.down = PackedLinear(mlp.down_proj)
 
     def forward(self, x, rope, cache: KVCache, index: int, mask) -> Tensor:
-        x = x + self._attention(self.attention_norm(x), rope, cache, index, mask)
-        both = self.gate_up.strips(self.mlp_norm(x))
+        x = x + self._attention(self.norm(x), rope, cache, index, mask)
+        both = self.gate_up.strips(self.norm(x))
         gate, up = both.chunk(2)  # [S / 2, B * n, w] each
         # [S / 2, B * n, w] -> [B, n, intermediate]
         wide = (F.silu(gate) * up).transpose(0, 1).reshape(*x.shape[:-1], -1)
@@ -120,16 +124,18 @@ class _Layer:
 
 
 class _Norm:
-    """RMSNorm in half the kernels: x * sqrt(k) w / hypot(|x|, sqrt(k eps))."""
+    """RMSNorm without its weight: x / rms(x), in few kernels.
 
-    def __init__(self, norm: nn.Module, eps: float):
-        width = len(norm.weight)
-        self.weight = norm.weight.detach() * math.sqrt(width)
-        self.floor = torch.tensor(math.sqrt(width * eps))
+    x / sqrt(|x|^2 / k + eps) is x / hypot(|x| / sqrt(k), sqrt(eps)).
+    """
+
+    def __init__(self, config):
+        self.root = math.sqrt(config.hidden_size)
+        self.floor = torch.tensor(math.sqrt(config.rms_norm_eps))
 
     def __call__(self, x: Tensor) -> Tensor:
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return x / torch.hypot(length, self.floor) * self.weight
+        rms = torch.linalg.vector_norm(x, dim=-1, keepdim=True) / self.root
+        return x / torch.hypot(rms, self.floor)
 
 
 def _additive(mask: Tensor, groups: int) -> Tensor:
@@ -138,7 +144,9 @@ def _additive(mask: Tensor, groups: int) -> Tensor:
     return additive.repeat(1, groups, 1).unsqueeze(1)
 
 
-def _packed_together(linears: tuple[nn.Linear, ...], strip: int) -> PackedLinear:
-    """One packed layer that computes several linear layers of the same input."""
+def _packed_behind(
+    norm: nn.Module, linears: tuple[nn.Linear, ...], strip: int
+) -> PackedLinear:
+    """One packed layer that computes a norm's scaling and several linear layers."""
     weight = torch.cat([linear.weight.detach() for linear in linears])
-    return PackedLinear(linear_from(weight), strip)
+    return PackedLinear(linear_from(weight * norm.weight.detach()), strip)
