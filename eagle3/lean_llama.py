@@ -40,10 +40,7 @@ class LeanLlama:
         self.taps = taps
         self.embedding = model.get_input_embeddings().weight.detach().clone()  # [V, k]
         self.layers = [_Layer(layer, config) for layer in decoder.layers]
-        self.norm, self.norm_weight = (
-            _Norm(config),
-            decoder.norm.weight.detach().clone(),
-        )
+        self.norm, self.scale = _Norm(config), _scale(decoder.norm)
         self.head = PackedLinear(model.get_output_embeddings())
         rotary = decoder.rotary_emb
         positions = torch.arange(config.max_position_embeddings, dtype=torch.float32)
@@ -78,7 +75,7 @@ class LeanLlama:
                 tapped.append(x)
             x = layer.forward(x, rope, cache, index, mask)
         cache.advance(input_ids.shape[1])
-        hidden = self.norm(x) * self.norm_weight
+        hidden = self.norm(x) * self.scale
         logits = self.head(hidden[:, -1:] if last_only else hidden)
         return logits, torch.cat(tapped, dim=-1), hidden
 
@@ -124,18 +121,22 @@ class _Layer:
 
 
 class _Norm:
-    """RMSNorm without its weight: x / rms(x), in few kernels.
+    """RMSNorm without its weight and without sqrt(k), in few kernels.
 
-    x / sqrt(|x|^2 / k + eps) is x / hypot(|x| / sqrt(k), sqrt(eps)).
+    x / sqrt(|x|^2 / k + eps) = sqrt(k) x / hypot(|x|, sqrt(k eps))
     """
 
     def __init__(self, config):
-        self.root = math.sqrt(config.hidden_size)
-        self.floor = torch.tensor(math.sqrt(config.rms_norm_eps))
+        self.floor = torch.tensor(math.sqrt(config.hidden_size * config.rms_norm_eps))
 
     def __call__(self, x: Tensor) -> Tensor:
-        rms = torch.linalg.vector_norm(x, dim=-1, keepdim=True) / self.root
-        return x / torch.hypot(rms, self.floor)
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x / torch.hypot(length, self.floor)
+
+
+def _scale(norm: nn.Module) -> Tensor:
+    """What `_Norm` leaves out: [k]"""
+    return norm.weight.detach() * math.sqrt(len(norm.weight))
 
 
 def _additive(mask: Tensor, groups: int) -> Tensor:
@@ -149,4 +150,4 @@ def _packed_behind(
 ) -> PackedLinear:
     """One packed layer that computes a norm's scaling and several linear layers."""
     weight = torch.cat([linear.weight.detach() for linear in linears])
-    return PackedLinear(linear_from(weight * norm.weight.detach()), strip)
+    return PackedLinear(linear_from(weight * _scale(norm)), strip)
