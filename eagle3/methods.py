@@ -9,13 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eagle3.checkpoint import SHIPPED, load_draft
+from eagle3.draft_lm import load_draft_lm
 from eagle3.drafters import (
     Drafter,
+    DraftLMDrafter,
     EagleDrafter,
+    MedusaDrafter,
     PromptLookupDrafter,
     VanillaDrafter,
 )
 from eagle3.growth import DynamicTree, StaticTree, chain
+from eagle3.medusa import load_medusa
 from eagle3.target import Target
 
 SMALL_STATIC_TREE = StaticTree(
@@ -45,16 +49,10 @@ def _eagle(folder: str, growth: object) -> Callable[[Target], Drafter]:
 
 
 def _draft_lm(target: Target) -> Drafter:
-    from eagle3.draft_lm import load_draft_lm
-    from eagle3.drafters.draft_lm import DraftLMDrafter
-
     return DraftLMDrafter(target, load_draft_lm(target=target), chain(2))
 
 
 def _medusa(target: Target) -> Drafter:
-    from eagle3.drafters.medusa import MedusaDrafter
-    from eagle3.medusa import load_medusa
-
     return MedusaDrafter(target, load_medusa(target=target))
 
 

@@ -14,8 +14,10 @@ from helpers import PROMPT, check_invariants, request, toy, vanilla
 from eagle3.drafters.base import Ancestry
 from eagle3.drafters.draft_lm import DraftLMDrafter
 from eagle3.drafters.eagle import EagleDrafter
+from eagle3.drafters.medusa import MedusaDrafter
 from eagle3.engine import Engine, generate
 from eagle3.growth import DynamicTree, StaticTree, chain
+from eagle3.medusa import MedusaConfig, MedusaHeads
 from eagle3.sampling import SamplingParams
 from eagle3.target import Target, toy_target
 from eagle3.tree import DraftTree
@@ -141,3 +143,43 @@ def test_rows_see_their_ancestors_alone():
     ]
     assert ancestry.extend([3]).int().tolist() == [[1, 0, 0, 1, 0, 1]]
     assert ancestry.depths == [1, 1, 2, 2, 2, 3]
+
+
+def new_heads(num_heads: int = 3) -> MedusaHeads:
+    """Untrained heads that are not all alike."""
+    config = MedusaConfig(toy().hidden_size, toy().vocab_size, num_heads)
+    heads = MedusaHeads(config, toy().head)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in (heads.weight, heads.bias):
+        parameter.data.normal_(0, 0.3, generator=generator)
+    return heads
+
+
+@pytest.mark.parametrize("growth", GROWTHS.values(), ids=GROWTHS)
+def test_every_node_of_a_level_has_the_children_of_its_head(growth):
+    watching, heads = Watching(growth), new_heads()
+    engine = Engine(toy(), MedusaDrafter(toy(), heads, watching), request(PROMPT, 20))
+    committed = PROMPT
+    for number, cycle in enumerate(engine.cycles()):
+        if 0 < number < 4:
+            hidden = toy().forward(torch.tensor([committed[:-1]])).hidden[:, -1:]
+            right = heads.logits(heads(hidden))[:, 0, 0]  # [K, V]
+            for path, logits in watching.seen.items():
+                torch.testing.assert_close(logits, right[len(path)], atol=1e-4, rtol=0)
+            assert max(map(len, watching.seen)) == 2  # three heads, three levels
+            assert len(cycle.drafted) > 2
+        committed = (*PROMPT, *engine.emitted)
+    assert engine.result().token_ids == vanilla(toy(), PROMPT, 20)
+
+
+def test_there_are_no_more_levels_than_heads():
+    drafter = MedusaDrafter(toy(), new_heads(1), GROWTHS["static"])
+    result = check_invariants(Engine(toy(), drafter, request(PROMPT, 12)))
+    assert max(len(cycle.drafted) for cycle in result.cycles) == 3
+    assert {parent for cycle in result.cycles for parent in cycle.parents} == {-1}
+
+
+def test_heads_of_another_target_are_refused():
+    config = MedusaConfig(32, toy().vocab_size)
+    with pytest.raises(ValueError, match="32"):
+        MedusaDrafter(toy(), MedusaHeads(config, torch.zeros(toy().vocab_size, 32)))

@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from eagle3.draft_lm import draft_lm_model
 from eagle3.engine import Request
+from eagle3.target import Target
 
-Settings = Callable[[], dict[str, Any]]
+Settings = Callable[[Target], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,8 @@ class Peer:
     settings: Settings
 
 
-def _assistant() -> dict[str, Any]:
-    from eagle3.draft_lm import draft_lm_model
-
-    model = draft_lm_model()
+def _assistant(target: Target) -> dict[str, Any]:
+    model = draft_lm_model(target=target)
     model.generation_config.num_assistant_tokens = 2
     model.generation_config.num_assistant_tokens_schedule = "constant"
     model.generation_config.assistant_confidence_threshold = 0.0
@@ -41,10 +41,10 @@ def _assistant() -> dict[str, Any]:
 
 
 PEERS: dict[str, Peer] = {
-    "transformers": Peer("transformers generate", dict),
+    "transformers": Peer("transformers generate", lambda target: {}),
     "transformers-lookup": Peer(
         "transformers prompt lookup",
-        lambda: {"prompt_lookup_num_tokens": 5, "max_matching_ngram_size": 3},
+        lambda target: {"prompt_lookup_num_tokens": 5, "max_matching_ngram_size": 3},
     ),
     "transformers-assisted": Peer("transformers assisted", _assistant),
 }

@@ -121,7 +121,7 @@ def decoders(target: Target, names: Sequence[str]) -> dict[str, Decoder]:
         return decode
 
     def theirs(name: str) -> Decoder:
-        settings = PEERS[name].settings()
+        settings = PEERS[name].settings(target)
 
         def decode(request: Request) -> Answer:
             ids, seconds = answer_with_library(library, settings, request)

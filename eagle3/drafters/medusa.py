@@ -37,7 +37,7 @@ class MedusaDrafter:
         self, target: Target, heads: MedusaHeads, growth: Growth | None = None
     ):
         heads.require_fit(target)
-        self.growth = growth or chain(heads.num_heads)
+        self.growth = growth or chain(heads.config.num_heads)
         self.heads = copy.deepcopy(heads).to(target.device, target.dtype)
         pack_linear_layers(self.heads)
 
@@ -62,7 +62,7 @@ class MedusaDrafter:
         generator: torch.Generator,
     ) -> DraftTree:
         """Draft a tree of at most `limit` levels and one level per head."""
-        limit = min(limit, self.heads.num_heads, self.growth.depth)
+        limit = min(limit, self.heads.config.num_heads, self.growth.depth)
         if limit < 1:
             return NOTHING
         logits = self.heads.logits(self.heads(self.hidden))  # [K, 1, 1, V]
