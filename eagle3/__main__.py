@@ -94,12 +94,17 @@ def train(  # noqa: PLR0913  options of a command line
     data: Data,
     held_out: Annotated[Path, typer.Option(help="Folder of held-out answers.")],
     out: Annotated[Path, typer.Option(help="Where the run keeps its files.")],
-    recipe: Annotated[str, typer.Option(help="The method: eagle3, ...")] = "eagle3",
+    recipe: Annotated[
+        str, typer.Option(help="The method: eagle3, eagle1, hass.")
+    ] = "eagle3",
     epochs: int = 3,
     learning_rate: float = 4e-4,
     seed: int = 0,
     draft_vocab_size: Annotated[int | None, typer.Option(help="For eagle3.")] = None,
-    ttt_steps: Annotated[int | None, typer.Option(help="For eagle3.")] = None,
+    ttt_steps: Annotated[int | None, typer.Option(help="For eagle3, hass.")] = None,
+    feature_weight: Annotated[
+        float | None, typer.Option(help="For eagle1, hass; 0 drops that loss.")
+    ] = None,
 ) -> None:
     """Train a draft for the default target. Run again to go on."""
     from eagle3.training.data import load_data
@@ -107,7 +112,11 @@ def train(  # noqa: PLR0913  options of a command line
     from eagle3.training.recipes import new_recipe, require_options
     from eagle3.training.trainer import TrainConfig, Trainer
 
-    options = {"draft_vocab_size": draft_vocab_size, "ttt_steps": ttt_steps}
+    options = {
+        "draft_vocab_size": draft_vocab_size,
+        "ttt_steps": ttt_steps,
+        "feature_weight": feature_weight,
+    }
     options = {name: value for name, value in options.items() if value is not None}
     require_options(recipe, options)
     settings = TrainConfig(epochs=epochs, learning_rate=learning_rate, seed=seed)

@@ -42,6 +42,15 @@ class Eagle1Config(LayerConfig):
         return cls(**layer_sizes(target_config))
 
 
+def require_fit(config: Eagle1Config, target: Any) -> None:
+    """Refuse a draft that was not made for this target.
+
+    target: anything with hidden_size and vocab_size, a `Target` for one
+    Raises ValueError that names the first size that differs, and the remedy.
+    """
+    require_same_sizes(config.hidden_size, config.vocab_size, target)
+
+
 class Eagle1Draft(FeatureDraft):
     """Joins feature and embedding, runs one layer, and borrows the target's head.
 
@@ -76,11 +85,11 @@ class Eagle1Draft(FeatureDraft):
 
     def require_fit(self, target: Any) -> None:
         """Raise ValueError when this draft was not made for the target."""
-        require_same_sizes(self.config.hidden_size, self.config.vocab_size, target)
+        require_fit(self.config, target)
 
     def fuse(self, features: Tensor) -> Tensor:
         """The top feature as it is: [B, T, k] in any float dtype, to the draft's."""
-        return features.to(self.fc.weight.dtype)
+        return features.to(self.layer.post_norm.weight.dtype)
 
     def enter(self, token_ids: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Join embedding and feature; the result is the residual stream, too.

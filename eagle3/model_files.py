@@ -9,7 +9,7 @@ written. [Ours]
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,8 +116,44 @@ def read_config(layout: Layout, folder: str | Path) -> Any:
     has other fields or types; ValueError for what the class refuses. [Ours]
     """
     path = Path(folder) / "config.json"
+    raw = _read_json(path)
+    if (
+        not isinstance(raw, dict)
+        or {key: raw.pop(key, None) for key in layout.mark} != layout.mark
+    ):
+        raise _other_layout(path, [layout])
+    for field in dataclasses.fields(layout.config):
+        if dataclasses.is_dataclass(field.type):
+            part = f"'{field.name}' in '{path}'"
+            raw[field.name] = _build(field.type, raw.get(field.name), part)
+    return _build(layout.config, raw, f"'{path}'")
+
+
+def find_layout(layouts: Sequence[Layout], folder: str | Path) -> Layout:
+    """The layout that a folder's config.json names.
+
+    Raises CheckpointError when the file can't be read or names none of them. [Ours]
+    """
+    path = Path(folder) / "config.json"
+    raw = _read_json(path)
+    name = raw.get("format") if isinstance(raw, dict) else None
+    for layout in layouts:
+        if layout.name == name:
+            return layout
+    raise _other_layout(path, layouts)
+
+
+def _other_layout(path: Path, layouts: Sequence[Layout]) -> CheckpointError:
+    marks = " or ".join(str(layout.mark) for layout in layouts)
+    return CheckpointError(
+        f"'{path}' does not say {marks}; only drafts of this kind, in this package's "
+        "own layout, can be loaded."
+    )
+
+
+def _read_json(path: Path) -> Any:
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CheckpointError(
             f"There is no draft in '{path.parent}': config.json cannot be read; give "
@@ -127,19 +163,6 @@ def read_config(layout: Layout, folder: str | Path) -> Any:
         raise CheckpointError(
             f"'{path}' is not valid JSON ({error}); copy the file again."
         ) from error
-    if (
-        not isinstance(raw, dict)
-        or {key: raw.pop(key, None) for key in layout.mark} != layout.mark
-    ):
-        raise CheckpointError(
-            f"'{path}' does not say {layout.mark}; only drafts of this kind, in this "
-            "package's own layout, can be loaded."
-        )
-    for field in dataclasses.fields(layout.config):
-        if dataclasses.is_dataclass(field.type):
-            part = f"'{field.name}' in '{path}'"
-            raw[field.name] = _build(field.type, raw.get(field.name), part)
-    return _build(layout.config, raw, f"'{path}'")
 
 
 def _build(kind: type, raw: Any, where: str) -> Any:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +13,8 @@ from safetensors.torch import load_file, save_file
 from eagle3 import checkpoint, model_files
 from eagle3.checkpoint import CheckpointError, load_draft, save_draft, tensor_shapes
 from eagle3.draft import DraftConfig, Eagle3Draft
+from eagle3.eagle1 import Eagle1Config, Eagle1Draft
+from eagle3.layers import LayerConfig
 from eagle3.rope import RopeConfig
 
 CONFIG = DraftConfig(
@@ -42,6 +44,7 @@ def fake_target(**change) -> SimpleNamespace:
         "num_layers": 8,
         "taps": (2, 4, 5),
         "embedding": random(30, 12, seed=7),
+        "head": random(30, 12, seed=9),
         "device": torch.device("cpu"),
     }
     return SimpleNamespace(**values | change)
@@ -274,3 +277,73 @@ def test_a_draft_for_another_target_is_refused_before_weights_are_read(
     (folder / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=message):
         load_draft(folder, fake_target(**change))
+
+
+# EAGLE-1's drafts
+
+
+EAGLE1 = Eagle1Config(
+    **{field.name: getattr(CONFIG, field.name) for field in fields(LayerConfig)}
+)
+
+
+def make_eagle1() -> Eagle1Draft:
+    draft = Eagle1Draft(EAGLE1, random(30, 12, seed=7), random(30, 12, seed=9))
+    for i, parameter in enumerate(draft.parameters()):
+        if parameter.requires_grad:
+            parameter.data += 0.1 * random(*parameter.shape, seed=i)
+    return draft
+
+
+@pytest.fixture
+def eagle1_folder(tmp_path: Path) -> Path:
+    save_draft(make_eagle1(), tmp_path / "draft")
+    return tmp_path / "draft"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_an_eagle1_draft_comes_back_without_what_is_the_targets(tmp_path, dtype):
+    saved = make_eagle1()
+    save_draft(saved, tmp_path, dtype)
+    stored = load_file(tmp_path / "model.safetensors")
+    trained = {n: p for n, p in saved.named_parameters() if p.requires_grad}
+    shapes = {name: tuple(p.shape) for name, p in trained.items()}
+    assert tensor_shapes(EAGLE1) == shapes and set(stored) == set(shapes)
+    target = fake_target()
+    loaded = load_draft(tmp_path, target)
+    assert type(loaded) is Eagle1Draft and loaded.config == EAGLE1
+    for name, value in trained.items():
+        assert torch.equal(loaded.get_parameter(name), value.to(dtype).float()), name
+    assert torch.equal(loaded.embed.weight, target.embedding)
+    assert torch.equal(loaded.lm_head.weight, target.head)
+    assert not loaded.lm_head.weight.requires_grad
+
+
+@pytest.mark.parametrize("name", tensor_shapes(EAGLE1))
+def test_every_tensor_of_an_eagle1_draft_is_required(eagle1_folder, name):
+    whole = load_file(eagle1_folder / "model.safetensors")
+    rewrite(eagle1_folder, drop(name))
+    with pytest.raises(CheckpointError, match=rf"lacks \['{name}'\] and has nothing"):
+        load_draft(eagle1_folder, fake_target())
+    rewrite(eagle1_folder, put(name, whole[name][:-1].clone()))
+    with pytest.raises(CheckpointError, match=f"'{name}' in .* has shape"):
+        load_draft(eagle1_folder, fake_target())
+
+
+def test_the_two_kinds_are_not_mixed_up(eagle1_folder, tmp_path):
+    other = tmp_path / "eagle3"
+    save_draft(make_draft(), other)
+    weights = (eagle1_folder / "model.safetensors").read_bytes()
+    (other / "model.safetensors").write_bytes(weights)
+    with pytest.raises(CheckpointError, match=r"has \['fc\.bias'\] left over"):
+        load_draft(other, fake_target())
+    path = eagle1_folder / "config.json"
+    path.write_text(path.read_text("utf-8").replace("eagle1-", "eagle3-"), "utf-8")
+    with pytest.raises(CheckpointError, match="missing or unknown fields: draft_vocab"):
+        load_draft(eagle1_folder, fake_target())
+
+
+def test_an_eagle1_draft_for_another_target_is_refused(eagle1_folder):
+    (eagle1_folder / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="hidden_size 12, but this target has 16"):
+        load_draft(eagle1_folder, fake_target(hidden_size=16))

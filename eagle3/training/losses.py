@@ -107,6 +107,11 @@ def restrict_teacher(logits: Tensor, draft: Eagle3Draft) -> Teacher:
     return Teacher(kept, logits.argmax(-1), mass)
 
 
+def shift(ids: Tensor) -> Tensor:
+    """Row i gets what row i + 1 has; the last row gets 0. ids: [B, T] -> [B, T]"""
+    return torch.cat([ids[:, 1:], torch.zeros_like(ids[:, :1])], dim=1)
+
+
 class _Rows(NamedTuple):
     """The R positions j that count in the loss, with what the target says there.
 
@@ -129,12 +134,12 @@ def _counting_rows(batch: TttBatch, draft: Eagle3Draft) -> _Rows:
     # The teacher of position j is the target at j + 1. Past the end the official code
     # has zero logits: a uniform teacher whose best token is 0. A mask made by
     # `next_token_mask` never asks for that.
-    known = draft.in_draft[_shift(argmax)] & batch.loss_mask.bool()
+    known = draft.in_draft[shift(argmax)] & batch.loss_mask.bool()
     b, j = known.nonzero(as_tuple=True)
     past_end = j + 1 == argmax.shape[1]
     after = j + 1 - past_end.long()
     probs = logits[b, after].float().masked_fill(past_end[:, None], 0.0).softmax(-1)
-    best = _shift(argmax)[b, j]
+    best = shift(argmax)[b, j]
     mass = torch.ones_like(probs[:, 0])
     if log_mass is not None:
         share = draft.config.draft_vocab_size / draft.config.vocab_size
@@ -180,13 +185,13 @@ def ttt_loss(
     _check(draft, batch)
     rows = _counting_rows(batch, draft)
     columns = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
-    ids, x = _shift(batch.input_ids), draft.fuse(batch.features)
+    ids, x = shift(batch.input_ids), draft.fuse(batch.features)
     keys: list[KeyValue] = []
     scores = []
     for s in range(config.steps):
         x = draft.forward_ttt(ids, x, columns + s, keys)
         scores.append(_score(draft, x, rows, s))
-        ids = _shift(ids)
+        ids = shift(ids)
     sums = _Step(*(torch.stack(values) for values in zip(*scores, strict=True)))
     num_rows = sums.num_rows.clamp(min=1)  # a step without rows gives 0, not NaN
     in_mean = num_rows if config.mean_over == "supervised" else ids.numel()
@@ -201,11 +206,6 @@ def ttt_loss(
         sums.overlap / num_rows,
         sums.num_rows,
     )
-
-
-def _shift(ids: Tensor) -> Tensor:
-    # row i gets the token of row i + 1; the last row gets token 0 and never counts
-    return torch.cat([ids[:, 1:], torch.zeros_like(ids[:, :1])], dim=1)
 
 
 def _check(draft: Eagle3Draft, batch: TttBatch) -> None:

@@ -4,12 +4,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from eagle3.training import eagle3
+from eagle3.training import eagle1, eagle3, hass
 from eagle3.training.recipe import Recipe, Start
 
 # name -> function (start, options of the method by name) -> recipe
 RECIPES: dict[str, Callable[..., Recipe]] = {
     "eagle3": eagle3.new_recipe,
+    "eagle1": eagle1.new_recipe,
+    "hass": hass.new_recipe,
 }
 
 
