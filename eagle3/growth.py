@@ -89,6 +89,11 @@ class StaticTree:
                 f"children of a static tree are 'sampled' or 'best', not "
                 f"{self.children!r}."
             )
+        if not unique:
+            raise ValueError(
+                "a static tree without paths drafts nothing: give it at least (0,), or "
+                "decode without a draft."
+            )
         known = {(), *unique}
         for path in unique:
             left = path and (*path[:-1], path[-1] - 1)
