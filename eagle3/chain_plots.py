@@ -1,0 +1,207 @@
+"""Pictures of a chain that is drafted and verified: its mask, its caches, its worth.
+
+Colours mean what they mean in plots.py, and a mark, a dash or a number says each of
+them again. Data in, figure out. Source: [Ours].
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from eagle3.diagrams import PALE, _rect, _text, _verdict
+from eagle3.plots import (
+    DRAFT,
+    NEUTRAL,
+    TARGET,
+    canvas,
+    style,
+    token_label,
+)
+from eagle3.trace import TraceRow
+
+_SHOWN = 3  # committed tokens in a strip; the ones before are counted in one tile
+_LEFT = 112  # pixels: where strips begin
+
+
+def block_mask(cached: Sequence[str], block: Sequence[str]) -> Figure:
+    """What each row of a verified block may attend to, and which token it judges.
+
+    cached: texts of the last tokens in the cache, two or three
+    block: the pending token and the drafted ones
+    Source: [Derived] from causal attention; [Paper, section 2.1] has the pass.
+    """
+    columns, rows = [*cached, *block], len(block)
+    with style():
+        figure, (axes,) = canvas(size=(7.0, 0.42 * rows + 1.0))
+        for i in range(rows):
+            for j in range(len(columns)):
+                _mask_cell(axes, i, j, len(cached))
+            judged = block[i + 1] if i + 1 < rows else None
+            says = "gives the bonus token" if judged is None else f"judges {judged}"
+            axes.text(len(columns) + 0.2, i + 0.5, says, va="center", parse_math=False)
+        axes.set_xlim(0, len(columns) + 3.5)
+        axes.set_ylim(rows, 0)
+        middles = [j + 0.5 for j in range(len(columns))]
+        axes.set_xticks(middles, columns, parse_math=False)
+        axes.set_yticks(middles[:rows], [f"row of {word}" for word in block])
+        axes.xaxis.tick_top()
+        axes.tick_params(length=0)
+        axes.grid(False)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+    return figure
+
+
+def _mask_cell(axes: Axes, row: int, column: int, num_cached: int) -> None:
+    sees = column <= num_cached + row
+    in_cache = column < num_cached
+    colour = PALE[TARGET] if in_cache else TARGET
+    axes.add_patch(
+        Rectangle(
+            (column + 0.04, row + 0.04),
+            0.92,
+            0.92,
+            facecolor=colour if sees else "white",
+            edgecolor="#E3E3E3",
+        )
+    )
+    mark = "cached" if in_cache else "✓" if sees else "–"
+    look = {"color": "white" if sees and not in_cache else NEUTRAL}
+    axes.text(
+        column + 0.5, row + 0.5, mark, ha="center", va="center", fontsize=7, **look
+    )
+
+
+@dataclass(frozen=True)
+class CacheMoment:
+    """One cycle with the text and the caches that it found. [Ours]
+
+    text: the committed tokens before the cycle, all of them in the target's cache
+    draft_cache: positions that the draft's cache held before the cycle
+    row: the cycle
+    """
+
+    text: Sequence[str]
+    draft_cache: int
+    row: TraceRow
+
+    @property
+    def lengths(self) -> dict[str, tuple[int, int, int]]:
+        """Cached positions before, after the passes, and after the rollback.
+
+        A draft without a cache is left out. It never runs on its own last token.
+        """
+        known, row = len(self.text), self.row
+        found = {"target": (known, known + 1 + len(row.drafted), row.target_cache)}
+        if row.draft_cache:
+            full = known + max(1, len(row.drafted))
+            found["draft"] = (self.draft_cache, full, row.draft_cache)
+        return found
+
+    @property
+    def words(self) -> str:
+        """The cycle and its caches in one sentence."""
+        caches = ", ".join(
+            f"the {name}'s cache goes from {a} to {b} and back to {c} positions"
+            for name, (a, b, c) in self.lengths.items()
+        )
+        return f"{self.row.words}; {caches}"
+
+
+def cache_strips_svg(moment: CacheMoment) -> str:
+    """Both caches before a cycle, after its passes and after the rollback, as SVG text.
+
+    A solid tile is cached, a dashed one is known but not cached.
+    Source: [Ours], the engine's trace.
+    """
+    parts = [_text(20, 24, moment.row.words, 13, font_weight="bold")]
+    titles = ("before", "after the passes", "after the rollback")
+    for time, title in enumerate(titles):
+        y = 46 + 34 * len(moment.lengths) * time + 26 * time
+        parts.append(_text(20, y + 8, title, 11, font_style="italic"))
+        for strip, (name, lengths) in enumerate(moment.lengths.items()):
+            top = y + 16 + 34 * strip
+            parts.append(_text(20, top + 18, f"{name}'s cache", 11))
+            parts += _strip(moment, name, time, top)
+            parts.append(_text(640, top + 18, f"{lengths[time]}", 12))
+    height = 46 + 3 * (34 * len(moment.lengths) + 26)
+    body = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 {height}" '
+        f'width="700" font-family="sans-serif" role="img" '
+        f'aria-label="{escape(moment.words)}">\n'
+        f'<rect width="700" height="{height}" fill="white"/>\n{body}\n</svg>'
+    )
+
+
+def _strip(moment: CacheMoment, name: str, time: int, top: float) -> list[str]:
+    """The tiles of one cache. time: 0 before, 1 after the passes, 2 at the end."""
+    known, row = len(moment.text), moment.row
+    tiles = [(text, None) for text in (*moment.text, row.pending)]
+    if time == 1:
+        tiles += [(text, _verdict(row, i)) for i, text in enumerate(row.drafted)]
+    elif time == 2:
+        tiles += [(text, None) for text in row.drafted[: row.num_accepted]]
+        tiles.append((row.next_token, None))
+    first = max(0, known - _SHOWN)
+    width = 510 / (_SHOWN + 3 + len(row.drafted))
+    colour = TARGET if name == "target" else DRAFT
+    parts = (
+        _tile((_LEFT, top, width), f"… {first}", colour, cached=True) if first else []
+    )
+    for position in range(first, len(tiles)):
+        text, verdict = tiles[position]
+        edge, mark = verdict or (colour, "")
+        place = (_LEFT + width * (position - first + 1), top, width)
+        label = f"{token_label(text)[: int(width / 7)]} {mark}".strip()
+        cached = position < moment.lengths[name][time]
+        parts += _tile(place, label, edge, cached=cached)
+    return parts
+
+
+def _tile(
+    place: tuple[float, float, float], label: str, colour: str, cached: bool
+) -> list[str]:
+    """place: left, top, width"""
+    left, top, width = place
+    box = _rect((left, top, width - 4, 26), PALE[colour] if cached else "white", colour)
+    if not cached:
+        box = box.replace("/>", ' stroke-dasharray="4 3"/>')
+    middle = left + width / 2 - 2
+    return [box, _text(middle, top + 17, label, 11, text_anchor="middle")]
+
+
+def speedup_map(
+    acceptance: Sequence[float],
+    draft_cost: Sequence[float],
+    best: Sequence[Sequence[tuple[int, float]]],
+) -> Figure:
+    """The best chain for each draft: its length, and what it gains over plain decoding.
+
+    acceptance: [A]        draft_cost: [C], in target passes
+    best: [C, A] pairs of chain length and speedup; length 0 means not to draft
+    Source: [Derived].
+    """
+    values = [[gain for _, gain in line] for line in best]
+    shades = LinearSegmentedColormap.from_list("gain", ["white", TARGET])
+    top = max(1.01, *(gain for line in values for gain in line))
+    with style():
+        figure, (axes,) = canvas(size=(7.0, 0.46 * len(draft_cost) + 1.0))
+        look = {"cmap": shades, "vmin": 1.0, "vmax": 1.35 * top}
+        axes.imshow(values, aspect="auto", origin="lower", **look)
+        for i, line in enumerate(best):
+            for j, (length, gain) in enumerate(line):
+                says = f"{gain:.2f}x\nn = {length}" if length else "don't\ndraft"
+                axes.text(j, i, says, ha="center", va="center", fontsize=7.5)
+        axes.set_xticks(range(len(acceptance)), [f"{a:g}" for a in acceptance])
+        axes.set_yticks(range(len(draft_cost)), [f"{c:g}" for c in draft_cost])
+        axes.set_xlabel("acceptance of a drafted token")
+        axes.set_ylabel("cost of a drafted token\n(target passes)")
+        axes.tick_params(length=0)
+        axes.grid(False)
+    return figure
