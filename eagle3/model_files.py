@@ -121,7 +121,7 @@ def read_config(layout: Layout, folder: str | Path) -> Any:
         not isinstance(raw, dict)
         or {key: raw.pop(key, None) for key in layout.mark} != layout.mark
     ):
-        raise _other_layout(path, [layout])
+        raise CheckpointError(_other_layout(path, [layout]))
     for field in dataclasses.fields(layout.config):
         if dataclasses.is_dataclass(field.type):
             part = f"'{field.name}' in '{path}'"
@@ -140,12 +140,12 @@ def find_layout(layouts: Sequence[Layout], folder: str | Path) -> Layout:
     for layout in layouts:
         if layout.name == name:
             return layout
-    raise _other_layout(path, layouts)
+    raise CheckpointError(_other_layout(path, layouts))
 
 
-def _other_layout(path: Path, layouts: Sequence[Layout]) -> CheckpointError:
+def _other_layout(path: Path, layouts: Sequence[Layout]) -> str:
     marks = " or ".join(str(layout.mark) for layout in layouts)
-    return CheckpointError(
+    return (
         f"'{path}' does not say {marks}; only drafts of this kind, in this package's "
         "own layout, can be loaded."
     )

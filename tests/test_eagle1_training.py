@@ -90,6 +90,7 @@ def test_the_total_is_the_weighted_sum(name):
 def test_each_step_is_the_chain_that_the_draft_would_run():
     """From every row: real features up to it, then its own, in the cached path."""
     draft, batch = toy_batch()
+    draft.layer.q.weight *= 20  # sharp attention, so that wrong positions show
     losses = feature_losses(draft, batch, HASS)
     sums, counts = torch.zeros(4, 3), torch.zeros(3)
     for b, length in enumerate(batch.lengths.tolist()):
