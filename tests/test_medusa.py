@@ -22,6 +22,7 @@ from eagle3.training.distillation import HeadRows
 from eagle3.training.features import look
 from eagle3.training.medusa import (
     MedusaRecipe,
+    least_squares_mix,
     medusa_alphas,
     medusa_losses,
     new_recipe,
@@ -99,6 +100,35 @@ def test_sizes_below_one_are_refused(name):
 # ---- training
 
 
+def test_least_squares_find_the_matrices_that_made_the_states():
+    """States that follow x_{i+1} = A x_i exactly: head j finds A to the j-th power."""
+    a = torch.linalg.qr(random(6, 6, seed=9).double()).Q
+    states = []
+    for seed in range(5):
+        x = [random(6, seed=seed).double()]
+        for _ in range(8):
+            x.append(a @ x[-1])
+        states.append(torch.stack(x))
+    states.append(states[0][:2])  # too short for heads 2 and 3
+    found = least_squares_mix(states, 3)
+    for j in range(3):
+        right = torch.linalg.matrix_power(a, j + 1).float()
+        torch.testing.assert_close(found[j], right, atol=5e-3, rtol=0)  # the ridge
+
+
+def test_new_heads_start_from_the_answers_states():
+    """And not from the prompt's, whose next tokens no head has to guess."""
+    views = [look(toy(), s.token_ids) for s in SEQUENCES]
+    states = [
+        v.hidden.float()[s.num_prompt - 1 :]
+        for s, v in zip(SEQUENCES, views, strict=True)
+    ]
+    wanted = least_squares_mix(states, 2)
+    mix = new_recipe(Start(toy(), SEQUENCES, {}), 2).model.mix
+    torch.testing.assert_close(mix, wanted, atol=0.02, rtol=0)  # half precision
+    assert (wanted - torch.eye(64)).abs().max() > 0.2
+
+
 def some_batch(mask: list[list[int]]) -> FeatureBatch:
     mask = torch.tensor(mask).bool()
     ids = torch.randint(10, mask.shape, generator=torch.Generator().manual_seed(4))
@@ -173,7 +203,7 @@ def test_n_alpha_is_what_chains_from_every_row_give():
 
 
 def recipe(num_heads: int = 3) -> MedusaRecipe:
-    return new_recipe(Start(toy(), [], {}), num_heads)
+    return new_recipe(Start(toy(), SEQUENCES, {}), num_heads)
 
 
 SEQUENCES = [helpers.greedy_sequence((i, 3 * i + 2, 7), 10 + i) for i in range(4)]

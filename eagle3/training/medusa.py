@@ -8,7 +8,8 @@ The labels are the target's whole distributions, not the text's tokens as in Med
 head has to guess over all ways in which the text may go on, and one distribution per
 row says more about them than one token does. The softmax of a position is computed
 once and serves all heads. It runs over the common tokens and a sample of the others.
-[Ours]
+The heads start from least squares, where a head of Medusa starts as the target's and
+needs a thousand steps to become as unsure as it has to be. [Ours]
 """
 
 from collections.abc import Iterable
@@ -35,6 +36,27 @@ from eagle3.training.features import TargetView
 from eagle3.training.recipe import Start, digest
 
 DECAY = 0.8  # weight of head j is DECAY ** j [Code: Medusa]
+
+NUM_TO_START = 300  # answers that the least squares see
+RIDGE = 1e-3  # in units of the mean square of a state's entries
+
+
+@torch.no_grad()
+def least_squares_mix(states: Iterable[Tensor], num_heads: int) -> Tensor:
+    """The matrices that best turn a state into the one j places later.
+
+    states: of each answer [T, k], the target's in order
+    Returns [K, k, k]: matrix j - 1 minimises the sum of |U x_i - x_{i+j}|^2. [Ours]
+    """
+    squares, products = 0.0, 0.0
+    for x in states:
+        x = x.double()
+        pairs = [(x[:-j], x[j:]) for j in range(1, num_heads + 1)]
+        squares = squares + torch.stack([now.T @ now for now, _ in pairs])
+        products = products + torch.stack([now.T @ later for now, later in pairs])
+    diagonal = squares.diagonal(dim1=-2, dim2=-1)  # [K, k]
+    ridge = RIDGE * diagonal.mean(-1)[:, None].expand_as(diagonal).diag_embed()
+    return torch.linalg.solve(squares + ridge, products).mT.float()
 
 
 def medusa_losses(
@@ -146,15 +168,25 @@ class MedusaRecipe:
 def new_recipe(
     start: Start, num_heads: int = 4, num_common: int = 8192
 ) -> MedusaRecipe:
-    """Heads that start as the target's own head, and their recipe.
+    """Heads that start from least squares, and their recipe.
 
     num_heads: K, tokens guessed at once
     num_common: the data's most frequent tokens, which are in every step's softmax
 
-    Raises ValueError for none. [Ours]
+    The target reads some hundred answers for it. Raises ValueError for no heads or no
+    tokens. [Ours]
     """
     target = start.target
     common = common_tokens(start, num_common)
     config = MedusaConfig(target.hidden_size, target.vocab_size, num_heads)
     heads = MedusaHeads(config, target.head.float())
+    answers = start.sequences[:NUM_TO_START]
+    states = (_answer_states(target, sequence) for sequence in answers)
+    heads.mix.data = least_squares_mix(states, num_heads)
     return MedusaRecipe(target, heads.to(target.device), common)
+
+
+def _answer_states(target: Target, sequence: Sequence) -> Tensor:
+    """The states from which an answer's tokens are foretold: [T, k]."""
+    output = target.forward(sequence.token_ids[None].to(target.device))
+    return output.hidden[0, sequence.num_prompt - 1 :]

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from eagle3.training import eagle1, eagle3, hass
+from eagle3.training import draft_lm, eagle1, eagle3, hass, medusa
 from eagle3.training.recipe import Recipe, Start
 
 # name -> function (start, options of the method by name) -> recipe
@@ -12,6 +12,8 @@ RECIPES: dict[str, Callable[..., Recipe]] = {
     "eagle3": eagle3.new_recipe,
     "eagle1": eagle1.new_recipe,
     "hass": hass.new_recipe,
+    "medusa": medusa.new_recipe,
+    "draft-lm": draft_lm.new_recipe,
 }
 
 
