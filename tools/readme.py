@@ -100,7 +100,8 @@ def chapter_table(from_folder: str) -> str:
         status, time = "planned", ""
         if (ROOT / "notebooks" / f"{name}.ipynb").is_file():
             label = f"[{label}]({from_folder}{name}.ipynb)"
-            status, time = "ready", f"{seconds[name]:.0f} s"
+            status = "ready"
+            time = f"{seconds[name]:.0f} s" if name in seconds else "not timed yet"
         lines.append(f"| {label} | {subject} | {status} | {time} |")
     machine = _machine(_results("chapters")["environment"])
     lines += ["", f"Run times are those of all cells in order, on {machine}."]
