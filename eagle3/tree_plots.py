@@ -59,12 +59,12 @@ class TreePicture:
         total, depths = len(self.labels), self.tree.depths
         levels = max(depths, default=0)
         text = f"a tree of {total} drafted tokens in {levels} levels behind "
-        text += repr(self.pending)
+        text += f"'{self.pending}'"
         if self.cut:
             text += f", {total - len(self.cut)} of them kept and {len(self.cut)} cut"
         if self.path is None:
             return text
-        said = " ".join(repr(self.labels[node]) for node in self.path)
+        said = " ".join(f"'{self.labels[node]}'" for node in self.path)
         return f"{text}; the target accepts {said or 'none of them'}"
 
     def look(self, node: int) -> tuple[str, str]:

@@ -89,6 +89,8 @@ def test_words_tell_what_the_picture_shows():
     assert picture(cut={4}).words.endswith(", 4 of them kept and 1 cut")
     assert picture(path=(1, 3)).words.endswith("; the target accepts 'do' 'it $x$'")
     assert picture(path=()).words.endswith("; the target accepts none of them")
+    # Labels hold their escapes already: they are not escaped a second time.
+    assert TreePicture("\\n", ["a"], [-1]).words.endswith(r"behind '\n'")
 
 
 @pytest.mark.parametrize("path", [(3,), (1, 2), (0, 3), (3, 1)])
