@@ -9,6 +9,7 @@ does the same]
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 from torch import Tensor
 
 
@@ -87,14 +88,15 @@ class KVCache:
         end = start + len(rows)
         wanted = [start + row for row in rows]
         bounds = [start - 1, *wanted, self.length]
-        if not all(a < b for a, b in pairwise(bounds)):
+        if start < 0 or not all(a < b for a, b in pairwise(bounds)):
             raise ValueError(
                 f"rows {list(rows)} from position {start} can't be kept of "
                 f"{self.length} cached ones: name ascending rows within them."
             )
         if wanted != list(range(start, end)):
-            for buffer in (*self.keys, *self.values):
-                buffer[:, :, start:end] = buffer[:, :, wanted]
+            with torch.inference_mode():  # as the target writes them
+                for buffer in (*self.keys, *self.values):
+                    buffer[:, :, start:end] = buffer[:, :, wanted]
         self.length = end
 
     def select(self, rows: Tensor) -> None:

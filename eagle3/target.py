@@ -199,7 +199,8 @@ class Target:
             if tree_mask is None:
                 output = self._run(input_ids, cache, attention_mask, last_only)
             else:
-                output = self._run_tree(input_ids, cache, tree_mask)
+                _check_tree(input_ids, cache, attention_mask, tree_mask)
+                output = self._run_tree(input_ids, cache, tree_mask, last_only)
         if torch.is_inference_mode_enabled():
             return output
         # Inference mode makes a step 5% faster; a copy made outside is a usual tensor.
@@ -223,7 +224,9 @@ class Target:
             *self._network.forward(input_ids, cache, positions, mask, last_only)
         )
 
-    def _run_tree(self, input_ids, cache: KVCache, tree_mask: Tensor) -> TargetOutput:
+    def _run_tree(
+        self, input_ids, cache: KVCache, tree_mask: Tensor, last_only: bool
+    ) -> TargetOutput:
         rows, width = tree_mask.shape
         before = cache.length + rows - width  # cached positions that all rows see
         tree_mask = tree_mask.to(self.device)
@@ -231,7 +234,7 @@ class Target:
         mask = torch.cat([prefix, tree_mask], dim=1)[None]  # [1, n, S]
         positions = before + tree_mask.sum(-1)[None] - 1  # [1, n]
         return TargetOutput(
-            *self._network.forward(input_ids, cache, positions, mask, False)
+            *self._network.forward(input_ids, cache, positions, mask, last_only)
         )
 
     def _run_in_pieces(
@@ -378,6 +381,24 @@ def _check_fit(
         raise ValueError(
             f"attention_mask has the shape {tuple(attention_mask.shape)}: it must "
             f"cover cached and new tokens, {wanted}."
+        )
+
+
+def _check_tree(
+    input_ids: Tensor, cache: KVCache, attention_mask: Tensor | None, tree_mask: Tensor
+) -> None:
+    if attention_mask is not None or input_ids.shape[0] != 1:
+        raise ValueError(
+            "a tree is verified in a batch of 1 without padding: pass tree_mask for "
+            "one text, and no attention_mask."
+        )
+    rows, shape = input_ids.shape[1], tuple(tree_mask.shape)
+    fits = len(shape) == 2 and shape[0] == rows
+    if not fits or not rows <= shape[1] <= cache.length + rows:
+        raise ValueError(
+            f"tree_mask has the shape {shape}: it must have {rows} rows, and {rows} "
+            f"columns for the block and one for each of up to {cache.length} cached "
+            "rows before it."
         )
 
 

@@ -125,3 +125,39 @@ def test_more_than_there_is_cannot_be_forgotten(count):
     cache.rollback(0)
     cache.rollback(2)
     assert cache.length == 0
+
+
+@pytest.mark.parametrize(
+    "rows", [[], [0], [0, 1, 2], [2], [0, 3], [1, 2, 4], [0, 1, 2, 3, 4]]
+)
+def test_keep_closes_up_the_rows_and_forgets_the_others(rows):
+    cache = KVCache(2, 12)
+    put(cache, 3, 0)
+    put(cache, 5, 1)
+    cache.keep(3, rows)
+    assert cache.length == 3 + len(rows)
+    seen = put(cache, 2, 2)
+    for layer, found in enumerate(seen):
+        for part in (0, 1):
+            old, tree, new = (block(n, 10 * s + layer)[part] for n, s in PUT)
+            wanted = torch.cat([old, tree[:, :, rows], new], dim=2)
+            assert torch.equal(found[part], wanted)
+
+
+PUT = ((3, 0), (5, 1), (2, 2))  # rows and seed of each block above
+
+
+@pytest.mark.parametrize(
+    ("start", "rows"),
+    [(3, [5]), (3, [1, 1]), (3, [2, 1]), (3, [-1]), (9, []), (-1, [2]), (0, [8])],
+)
+def test_rows_that_are_not_ascending_cached_ones_cannot_be_kept(start, rows):
+    cache = KVCache(2, 12)
+    put(cache, 3, 0)
+    put(cache, 5, 1)
+    before = [tensor.clone() for tensor in (*cache.keys, *cache.values)]
+    with pytest.raises(ValueError, match=r"can't be kept of 8 cached .*: name ascend"):
+        cache.keep(start, rows)
+    assert cache.length == 8
+    for old, new in zip(before, (*cache.keys, *cache.values), strict=True):
+        assert torch.equal(old[:, :, :8], new[:, :, :8])
