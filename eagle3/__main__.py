@@ -195,7 +195,8 @@ def bench(  # noqa: PLR0913  options of a command line
 
     Methods are vanilla, prompt-lookup, draft-lm, medusa, eagle1, hass, eagle2,
     eagle3-chain, eagle3-chain-N, eagle3, and the library's own transformers,
-    transformers-lookup and transformers-assisted.
+    transformers-lookup and transformers-assisted. Raises ValueError for what it
+    doesn't know.
     """
     from eagle3.bench import report, speedup
     from eagle3.bench.environment import write_results

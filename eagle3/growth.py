@@ -37,7 +37,7 @@ class Runner(Protocol):
         """
 
     def to_target_ids(self, draft_ids: Tensor) -> Tensor:
-        """Ids of the draft's vocabulary as target ids, same shape."""
+        """Ids of the draft's vocabulary as target ids: [...] -> [...]"""
 
     def to_target_vocab(self, probs: Tensor) -> Tensor:
         """[..., Vd] -> [..., V]"""

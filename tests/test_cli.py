@@ -76,7 +76,7 @@ def test_generate_prints_the_targets_own_answer(draft):
     prompt = target.encode_chat([{"role": "user", "content": "hello"}])
     answer = target.decode(helpers.vanilla(toy(), prompt, 12))
     with_draft = invoke("generate", "hello", "--draft", draft, "--max-new-tokens", 12)
-    alone = invoke("generate", "hello", "--chain-length", 0, "--max-new-tokens", 12)
+    alone = invoke("generate", "hello", "--method", "vanilla", "--max-new-tokens", 12)
     for output in (with_draft, alone):
         assert output.startswith(answer + "\n\n[12 tokens, ")
         assert "stopped by length]" in output
@@ -133,6 +133,7 @@ def test_a_training_run_that_is_finished_is_only_read(tmp_path):
 
 # Errors: one sentence on one line, and no traceback
 
+VANILLA = ("--method", "vanilla")
 TRAIN = ("train", "--data", "no", "--held-out", "no", "--out", "no")
 
 
@@ -146,15 +147,20 @@ def fail(monkeypatch, *arguments: object) -> str:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("generate", "", "--chain-length", 0), "the prompt is empty"),
+        (("generate", "", *VANILLA), "the prompt is empty"),
         (("generate", "x", "--chain-length", -1), "chain length -1"),
         (("generate", "x", "--temperature", -1), "temperature is -1.0"),
         (("generate", "x", "--temperature", "nan"), "temperature is nan"),
         (
-            ("generate", "x", "--chain-length", 0, "--max-new-tokens", 0),
+            ("generate", "x", *VANILLA, "--max-new-tokens", 0),
             "max_new_tokens is 0",
         ),
-        (("generate", "x" * 600, "--chain-length", 0), "shorten it"),
+        (("generate", "x" * 600, *VANILLA), "shorten it"),
+        (("generate", "x", "--method", "eagle4"), "no method 'eagle4'"),
+        (("bench", "--methods", "vanilla,x"), "no method 'x'"),
+        (("bench", "--kinds", "chat,poems"), "no question of the kind 'poems'"),
+        (("bench", "--temperature", "warm"), "temperature 'warm'"),
+        (("bench", "--questions", "no/such/file"), "no/such/file"),
         (("generate", "x", "--draft", "no/such/folder"), "no draft in"),
         (("evaluate", "--held-out", "no/such/folder"), "no training data in"),
         (("generate-data", "unused", "--num-prompts", 0), "num_prompts is 0"),

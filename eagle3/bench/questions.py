@@ -85,6 +85,10 @@ def _lines(path: Path) -> list[str]:
     try:
         # Not splitlines: a text may hold a line separator that JSON leaves as it is.
         return path.read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise ValueError(
+            f"{path} can't be read ({error.strerror}): give a question file."
+        ) from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8.") from error
 
