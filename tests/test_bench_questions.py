@@ -82,7 +82,7 @@ def test_refuses_an_empty_file_and_one_that_is_not_text(tmp_path):
     path.write_bytes(b'{"question_id": "\xfc"}')
     with pytest.raises(ValueError, match="UTF-8"):
         read_questions(path)
-    with pytest.raises(ValueError, match="none.jsonl can't be read"):
+    with pytest.raises(ValueError, match=r"none\.jsonl can't be read"):
         read_questions(tmp_path / "none.jsonl")
 
 
