@@ -95,7 +95,7 @@ def train(  # noqa: PLR0913  options of a command line
     held_out: Annotated[Path, typer.Option(help="Folder of held-out answers.")],
     out: Annotated[Path, typer.Option(help="Where the run keeps its files.")],
     recipe: Annotated[
-        str, typer.Option(help="The method: eagle3, eagle1, hass.")
+        str, typer.Option(help="The method: eagle3, eagle1, hass, medusa, draft-lm.")
     ] = "eagle3",
     epochs: int = 3,
     learning_rate: float = 4e-4,
@@ -105,6 +105,8 @@ def train(  # noqa: PLR0913  options of a command line
     feature_weight: Annotated[
         float | None, typer.Option(help="For eagle1, hass; 0 drops that loss.")
     ] = None,
+    num_heads: Annotated[int | None, typer.Option(help="For medusa.")] = None,
+    num_layers: Annotated[int | None, typer.Option(help="For draft-lm.")] = None,
 ) -> None:
     """Train a draft for the default target. Run again to go on."""
     from eagle3.training.data import load_data
@@ -116,6 +118,8 @@ def train(  # noqa: PLR0913  options of a command line
         "draft_vocab_size": draft_vocab_size,
         "ttt_steps": ttt_steps,
         "feature_weight": feature_weight,
+        "num_heads": num_heads,
+        "num_layers": num_layers,
     }
     options = {name: value for name, value in options.items() if value is not None}
     require_options(recipe, options)

@@ -144,7 +144,7 @@ class DraftLmRecipe:
 
 
 def new_recipe(
-    start: Start, num_layers: int = 2, num_common: int = 8192
+    start: Start, num_layers: int = 2, num_common: int = 4096
 ) -> DraftLmRecipe:
     """A draft that starts as the target's first layers, and its recipe.
 

@@ -166,7 +166,7 @@ class MedusaRecipe:
 
 
 def new_recipe(
-    start: Start, num_heads: int = 4, num_common: int = 8192
+    start: Start, num_heads: int = 4, num_common: int = 4096
 ) -> MedusaRecipe:
     """Heads that start from least squares, and their recipe.
 
