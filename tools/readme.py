@@ -148,6 +148,42 @@ def _against_the_library(summary: Mapping[str, Any]) -> str:
     )
 
 
+def methods() -> str:
+    """All methods side by side: one table for each temperature, as in Table 1."""
+    results = _results("methods")
+    config = results["config"]
+    lines = [
+        f"{config['num_questions']} prompts, up to {config['max_new_tokens']} new "
+        f"tokens, on {_machine(results['environment'])}. Each cell has the speed "
+        "relative to vanilla and the acceptance length, tokens per target pass."
+    ]
+    for temperature, summary in results["temperatures"].items():
+        kinds = list(summary["Vanilla"]["speedup_by_kind"])
+        titles = ["method", *kinds, "mean", "95% interval of the speed"]
+        lines += ["", f"Temperature {temperature}:", "", _row(titles)]
+        lines.append(_row(["---"] * len(titles)))
+        for label, row in summary.items():
+            low, high = row["speedup_interval_95"]
+            by_kind = [
+                _speed_and_tau(
+                    row["speedup_by_kind"][kind], row["acceptance_length_by_kind"][kind]
+                )
+                for kind in kinds
+            ]
+            mean = _speed_and_tau(row["speedup"], row["acceptance_length"])
+            interval = "" if label == "Vanilla" else f"{low:.2f} to {high:.2f}"
+            lines.append(_row([label, *by_kind, mean, interval]))
+    return "\n".join(lines)
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _speed_and_tau(speed: float, tau: float) -> str:
+    return f"{speed:.2f}, {tau:.2f}" if tau else f"{speed:.2f}"
+
+
 def _differing(row: Mapping[str, Any]) -> str:
     return f"no, on {len(row['differing_questions'])} prompts"
 
@@ -164,6 +200,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "chapters": lambda: chapter_table("notebooks/"),
     "map": lambda: chapter_table(""),
     "measured": measured,
+    "methods": methods,
     "picture trace": lambda: picture("trace"),
     "picture speedup": lambda: picture("speedup"),
 }
