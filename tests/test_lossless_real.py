@@ -1,6 +1,7 @@
 """At temperature 0 speculation changes no token of the real target.
 
-Twelve prompts of each of five kinds, 128 tokens each, chain lengths 1 to 6 in turn.
+Twelve prompts of each of five kinds, 128 tokens each, chain lengths 1 to 6 in turn;
+eight of each kind once more on draft trees, dynamic and static in turn, 40 tokens each.
 The right answer is transformers' own greedy `generate`, run in left-padded batches.
 
 Padding, batching and block length change the order in which a sum is formed, and so
@@ -15,6 +16,7 @@ target's best given the tokens before it, up to the same TIE.
 import warnings
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import helpers
 import pytest
@@ -23,7 +25,7 @@ import torch
 from eagle3 import Eagle3Draft, Target, generate, load_draft, load_target
 from eagle3.drafters import Drafter, EagleDrafter
 from eagle3.engine import GenerationResult
-from eagle3.growth import chain
+from eagle3.growth import DynamicTree, Growth, StaticTree, chain
 from eagle3.target import library_model
 from eagle3.training.prompts import KINDS, evaluation_prompts
 
@@ -31,7 +33,13 @@ pytestmark = pytest.mark.real
 
 PER_KIND, NEW_TOKENS = 12, 128
 TIE = 1e-3  # rounding moves a logit of this target by a tenth of that
-MAX_TIES = 1  # of the twelve answers of a kind
+MAX_TIES = 1  # of the answers of a kind
+
+TREES_PER_KIND, TREE_TOKENS = 8, 40
+TREES: tuple[Growth, ...] = (
+    DynamicTree(total_tokens=10, depth=4, top_k=4),
+    StaticTree(((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0))),
+)
 
 
 @cache
@@ -101,7 +109,7 @@ def require_best(prompt: list[int], answer: Sequence[int]) -> None:
 
 
 def answer(
-    draft: Eagle3Draft | Drafter | None, prompt: list[int], count: int, **others: int
+    draft: Eagle3Draft | Drafter | None, prompt: list[int], count: int, **others: Any
 ) -> GenerationResult:
     return generate(target(), draft, prompt, max_new_tokens=count, **others)
 
@@ -119,6 +127,26 @@ def test_answers_equal_transformers_own(kind):
     assert ties <= MAX_TIES
     # The draft that ships is accepted, or speculation has not been tested at all.
     assert sum(taus) / len(taus) > 1.3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_on_trees_equal_transformers_own(kind):
+    rows = prompts(kind, TREES_PER_KIND)
+    theirs = library_answers(rows, TREE_TOKENS)
+    drafters = [EagleDrafter(target(), shipped_draft(), growth) for growth in TREES]
+    ties, taus, scattered = 0, [], 0
+    for i, prompt in enumerate(rows):
+        result = answer(drafters[i % len(TREES)], prompt, TREE_TOKENS)
+        require_best(prompt, result.token_ids)
+        ties += require_same(prompt, result.token_ids, theirs[i])
+        taus.append(result.acceptance_length)
+        scattered += sum(
+            cycle.path != tuple(range(cycle.num_accepted)) for cycle in result.cycles
+        )
+    assert ties <= MAX_TIES
+    # Tokens were accepted, and along paths that had to be gathered.
+    assert sum(taus) / len(taus) > 1.3
+    assert scattered > 5
 
 
 def drafter(kind: str, own: Sequence[int]) -> Drafter:
