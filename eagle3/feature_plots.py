@@ -135,6 +135,7 @@ def alpha_curves(
     The paper measured another target, so it has a panel of its own.
     Source: [Ours]; right panel [Paper, Figure 4].
     """
+    top = max(max(row[:2]) for _, alphas in curves.values() for row in alphas)
     with style():
         figure, all_axes = canvas(3, (8.2, 3.3), width_ratios=(2, 2, 1.3))
         for n, axes in enumerate(all_axes[:2]):
@@ -147,7 +148,7 @@ def alpha_curves(
             axes.set_title(f"{n}-alpha, our runs")
             axes.set_xlabel("training sequences")
             axes.set_xticks(list(next(iter(curves.values()))[0]))
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.1 * top)  # both alike, to be compared
         all_axes[0].set_ylabel("share accepted")
         _paper_ranges(all_axes[2], paper)
         handles, names = all_axes[0].get_legend_handles_labels()
@@ -160,7 +161,7 @@ def _paper_ranges(axes: Axes, ranges: Mapping[str, Sequence[float]]) -> None:
         axes.bar(i, high - low, 0.6, low, color="#D0D0D0", edgecolor=INK, hatch="//")
         words = name.replace(" without", "\nwithout").replace(" feature", "\nfeature")
         axes.text(i, high + 0.02, words, ha="center", va="bottom", fontsize=7.5)
-    axes.set_title("1-alpha, the paper's plot\n(another target)")
+    axes.set_title("1-alpha, the paper\n(another target)")
     axes.set_xticks([])
     axes.set_xlim(-0.7, len(ranges) - 0.3)
     axes.set_ylim(0, 1)
