@@ -197,14 +197,16 @@ def bench(  # noqa: PLR0913  options of a command line
 ) -> None:
     """Measure methods side by side, print a table and write a results file.
 
+    A bench that was killed goes on when it is called again with the same options.
     Methods are vanilla, prompt-lookup, draft-lm, medusa, eagle1, hass, eagle2,
     eagle3-chain, eagle3-chain-N, eagle3, and the library's own transformers,
     transformers-lookup and transformers-assisted. Raises ValueError for what it
     doesn't know.
     """
     from eagle3.bench import report, speedup
-    from eagle3.bench.environment import write_results
+    from eagle3.bench.environment import results_path, write_results
     from eagle3.bench.questions import evaluation_questions, read_questions
+    from eagle3.bench.run_log import RunLog
 
     names = tuple(_listed(methods)) or speedup.SpeedupConfig().methods
     try:
@@ -219,9 +221,11 @@ def bench(  # noqa: PLR0913  options of a command line
     else:
         asked = read_questions(questions)
     asked = _of_kinds(asked, _listed(kinds))
+    partial = results_path(name, out).with_suffix(".partial.jsonl")
+    log = RunLog(partial, config, asked)
     target = load_target()
     decoders = speedup.decoders(target, config.methods)
-    measured = speedup.measure_speedup(target, decoders, asked, config)
+    measured = speedup.measure_speedup(target, decoders, asked, config, log)
     summaries = {
         f"{t:g}": speedup.summarise(measured, t, config.seed) for t in temperatures
     }
@@ -232,6 +236,7 @@ def bench(  # noqa: PLR0913  options of a command line
         "runs": speedup.rows(measured),
     }
     print(f"written: {write_results(name, results, out, config.seed)}")
+    log.close()
 
 
 def _of_kinds(questions: list, kinds: list[str]) -> list:

@@ -5,7 +5,7 @@ cycle by cycle, and ours must come to the same.
 """
 
 import random
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 
 import pytest
@@ -167,6 +167,18 @@ def test_invariants_and_a_plain_second_count(case):
                 break  # what follows a miss is never judged
     assert metrics.reached_at == tuple(map(len, judged))
     assert metrics.n_alpha == tuple(sum(j) / max(1, len(j)) for j in judged)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_pooled_counts_are_those_of_all_answers(case):
+    """An answer drafted by chains alone is among trees, too: nothing is lost."""
+    results = [*results_of(case), run(None, 1)]
+    whole = AcceptanceMetrics.from_results(results)
+    parts = [AcceptanceMetrics.from_results([result]) for result in results]
+    found = AcceptanceMetrics.pooled(parts)
+    kept = found.accepted_at[: len(whole.accepted_at)]
+    assert replace(found, accepted_at=kept) == whole
+    assert not any(found.accepted_at[len(kept) :])
 
 
 def test_the_cases_hold_what_they_are_for():

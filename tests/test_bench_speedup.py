@@ -2,6 +2,8 @@
 
 import json
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import helpers
 import pytest
@@ -10,6 +12,7 @@ import torch
 from eagle3.bench import report, speedup
 from eagle3.bench.peers import answer_with_library
 from eagle3.bench.questions import Question
+from eagle3.bench.run_log import RunLog
 from eagle3.bench.speedup import Answer, SpeedupConfig, measure_speedup, summarise
 from eagle3.drafters import VanillaDrafter
 from eagle3.engine import run
@@ -56,7 +59,9 @@ def measured(asked=None, shift=0, **seconds):
         name: Decoder(each, log, name, 0 if name == "vanilla" else shift)
         for name, each in ({"vanilla": [2.0]} | seconds).items()
     }
-    return measure_speedup(target(), methods, QUESTIONS, asked), log
+    with TemporaryDirectory() as folder:
+        kept = RunLog(Path(folder) / "runs.jsonl", asked, QUESTIONS)
+        return measure_speedup(target(), methods, QUESTIONS, asked, kept), log
 
 
 def test_methods_take_turns_on_every_question():
@@ -97,8 +102,8 @@ def test_a_speedup_is_the_mean_of_ratios_of_medians():
 
 def test_tau_times_passes_is_what_was_emitted():
     found, _ = measured(**{"eagle3-chain": [1.0]})
-    assert len(found.runs) == 2 * 2 * 3
-    for r in found.runs:
+    assert len(found) == 2 * 2 * 3
+    for r in found:
         turns = 2 if r.question == "3" else 1
         assert r.acceptance_length * r.target_passes == r.num_tokens - turns
         assert r.num_tokens == 6 * turns
@@ -118,7 +123,7 @@ def test_other_tokens_than_vanillas_are_told():
 
 def test_above_temperature_0_tokens_are_not_compared():
     found, _ = measured(config(temperatures=(1.0,)), **{"eagle3-chain": [1.0]})
-    assert {r.same_tokens for r in found.runs} == {None}
+    assert {r.same_tokens for r in found} == {None}
 
 
 def test_results_can_be_written_and_printed():
@@ -130,6 +135,63 @@ def test_results_can_be_written_and_printed():
         "method", "chat", "code", "mean", "95% interval", "same tokens",
     ]  # fmt: skip
     assert list(table.columns[1].cells) == ["1.00x 1.00", "2.00x 1.00"]
+
+
+class Killed(Exception):
+    pass
+
+
+class DyingDecoder(Decoder):
+    """Is killed when it is asked for the third time."""
+
+    def __call__(self, request) -> Answer:
+        if self.asked == 2:
+            raise Killed
+        return super().__call__(request)
+
+
+def logged(path, decoder=Decoder):
+    """The runs of a bench that is kept at a path, and what was asked for them."""
+    asked, calls = config(), []
+    methods = {
+        "vanilla": Decoder([2.0], calls, "vanilla"),
+        "eagle3-chain": decoder([1.0], calls, "eagle3-chain"),
+    }
+    kept = RunLog(path, asked, QUESTIONS)
+    return measure_speedup(target(), methods, QUESTIONS, asked, kept), calls
+
+
+def test_a_killed_bench_goes_on_behind_its_last_whole_question(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    at_once, _ = logged(tmp_path / "other.jsonl")
+    with pytest.raises(Killed):  # the first call warms up, the next two are question 1
+        logged(path, DyingDecoder)
+    assert len(path.read_text("utf-8").splitlines()) == 1
+    logged(path)
+    whole = path.read_text("utf-8")
+    lines = whole.splitlines(keepends=True)
+    assert len(lines) == 1 + len(QUESTIONS)
+    for cut in (lines[3][:-1], lines[3][: len(lines[3]) // 2], ""):
+        path.write_text("".join(lines[:3]) + cut, encoding="utf-8")
+        found, calls = logged(path)
+        assert [run.num_tokens for run in found] == [r.num_tokens for r in at_once]
+        assert [run.acceptance for run in found] == [r.acceptance for r in at_once]
+        # Two calls warm up; a question of two turns costs eight in two rounds.
+        assert len(calls) == 2 + (0 if cut == lines[3][:-1] else 8)
+        assert len(path.read_text("utf-8").splitlines()) == 1 + len(QUESTIONS)
+
+
+def test_the_first_part_of_another_bench_is_refused(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    RunLog(path, config(), QUESTIONS)
+    for asked, questions in (
+        (config(rounds=3), QUESTIONS), (config(), QUESTIONS[:2])
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="another bench"):
+            RunLog(path, asked, questions)
+    kept = RunLog(path, config(), QUESTIONS)
+    kept.close()
+    assert not path.exists()
 
 
 def test_the_librarys_answer_is_its_greedy_one_and_leaves_chance_alone():

@@ -62,6 +62,19 @@ def _cpu_model() -> str:
         return platform.machine()
 
 
+def results_path(name: str, folder: str | Path) -> Path:
+    """Where the results of this name are kept: `folder`/`name`.json.
+
+    Raises ValueError for a name that is no plain file name. [Ours]
+    """
+    if not re.fullmatch(r"[a-z0-9_]+", name):
+        raise ValueError(
+            f"the name {name!r} of a result holds more than a-z, 0-9 and _: choose "
+            "a plain one, without folder or ending."
+        )
+    return Path(folder) / f"{name}.json"
+
+
 def write_results(
     name: str, results: dict[str, Any], folder: str | Path, seed: int | None = None
 ) -> Path:
@@ -71,14 +84,9 @@ def write_results(
     Returns the file's path. The folder is made where missing. Raises ValueError for a
     name that is no plain file name, or for NaN and infinity. [Ours]
     """
-    if not re.fullmatch(r"[a-z0-9_]+", name):
-        raise ValueError(
-            f"the name {name!r} of a result holds more than a-z, 0-9 and _: choose "
-            "a plain one, without folder or ending."
-        )
+    path = results_path(name, folder)
     content = {"environment": describe_environment(seed), **_rounded(results)}
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    path = Path(folder) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".json.tmp")
     fresh.write_text(_short_lists_on_one_line(text) + "\n", encoding="utf-8")

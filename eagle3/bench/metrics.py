@@ -12,6 +12,7 @@ knows of the end. [Ours]
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from eagle3.engine import Cycle, GenerationResult
 
@@ -60,6 +61,21 @@ class AcceptanceMetrics:
             reached_at=tuple(reached) if chains else None,
         )
 
+    @classmethod
+    def pooled(cls, parts: "Iterable[AcceptanceMetrics]") -> "AcceptanceMetrics":
+        """The counts of several runs together."""
+        parts = list(parts)
+        reached = [part.reached_at for part in parts]
+        chains = all(counts is not None for counts in reached)
+        return cls(
+            *(
+                sum(getattr(part, name) for part in parts)
+                for name in ("cycles", "tokens", "drafts", "drafted", "accepted")
+            ),
+            accepted_at=_summed([part.accepted_at for part in parts]),
+            reached_at=_summed(reached) if chains else None,
+        )
+
     @property
     def acceptance_length(self) -> float:
         """tau: tokens emitted per cycle, the target's own included. [Paper, 4.1]
@@ -105,6 +121,10 @@ class AcceptanceMetrics:
             )
         pairs = zip(self.accepted_at, self.reached_at, strict=True)
         return tuple(kept / max(1, reached) for kept, reached in pairs)
+
+
+def _summed(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(sum(column) for column in zip_longest(*rows, fillvalue=0))
 
 
 def _is_chain(cycle: Cycle) -> bool:

@@ -13,6 +13,8 @@ def print_tables(summaries: Mapping[str, Mapping[str, Any]]) -> None:
     summaries: temperature -> what `eagle3.bench.speedup.summarise` returns
     """
     console = Console()
+    if not console.is_terminal:  # a file or pipe has no width of its own
+        console = Console(width=140)
     for temperature, summary in summaries.items():
         console.print(methods_table(temperature, summary))
 

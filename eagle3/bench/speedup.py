@@ -8,6 +8,7 @@ same prepacked layers. Greedy answers are compared token for token. [Ours]
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.stats
@@ -20,6 +21,9 @@ from eagle3.engine import GenerationResult, Request, prompt_to_ids, run
 from eagle3.methods import METHODS, drafter_for, label_of, require_methods
 from eagle3.sampling import SamplingParams
 from eagle3.target import Message, Target, library_model
+
+if TYPE_CHECKING:
+    from eagle3.bench.run_log import RunLog
 
 VANILLA = "vanilla"
 
@@ -76,6 +80,7 @@ class Run:
     target_passes: cycles, without prefill; 0 for the library, which doesn't tell
     draft_share, target_share, other_share: of the time spent in cycles
     same_tokens: equal to vanilla's answer (None above temperature 0)
+    acceptance: the counts of its cycles; None for the library
     """
 
     kind: str
@@ -91,17 +96,10 @@ class Run:
     target_share: float
     other_share: float
     same_tokens: bool | None
+    acceptance: AcceptanceMetrics | None
 
 
 Decoder = Callable[[Request], Answer]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """All runs, and the traces of the first round by (method, temperature)."""
-
-    runs: list[Run]
-    results: dict[tuple[str, float], list[GenerationResult]]
 
 
 def decoders(target: Target, names: Sequence[str]) -> dict[str, Decoder]:
@@ -137,27 +135,38 @@ def measure_speedup(
     methods: dict[str, Decoder],
     questions: Sequence[Question],
     config: SpeedupConfig,
-) -> Measured:
+    log: "RunLog",
+) -> list[Run]:
     """Let every method answer every question, taking turns.
 
     methods: of `decoders`, vanilla first
+    log: keeps the runs of each question as soon as it is through; the questions that
+        it has already are not asked again
+
+    Returns the runs of all questions. [Ours]
     """
-    asking = _Asking(target, config)
+    asking, done = _Asking(target, config), len(log.questions)
     for decode in methods.values():  # the first answer of a model is slow
         asking.ask(decode, questions[0], config.temperatures[0])
-    measured = Measured([], {})
-    for question in tqdm(questions, desc="questions"):
-        for temperature in config.temperatures:
-            for turn in range(config.rounds):
-                said: dict[str, list[Answer]] = {}
-                for name, decode in methods.items():
-                    said[name] = asking.ask(decode, question, temperature)
-                    where = (question, turn, temperature, name)
-                    measured.runs.append(_run_of(where, said[name], said[VANILLA]))
-                    if turn == 0:
-                        traces = measured.results.setdefault((name, temperature), [])
-                        traces += [a.result for a in said[name] if a.result]
-    return measured
+    with tqdm(total=len(questions), initial=done, desc="questions") as bar:
+        for question in questions[done:]:
+            log.add(_runs_on(question, asking, methods))
+            bar.update()
+    return [run for runs in log.questions for run in runs]
+
+
+def _runs_on(
+    question: Question, asking: "_Asking", methods: dict[str, Decoder]
+) -> list[Run]:
+    runs = []
+    for temperature in asking.config.temperatures:
+        for turn in range(asking.config.rounds):
+            said: dict[str, list[Answer]] = {}
+            for name, decode in methods.items():
+                said[name] = asking.ask(decode, question, temperature)
+                where = (question, turn, temperature, name)
+                runs.append(_run_of(where, said[name], said[VANILLA]))
+    return runs
 
 
 class _Asking:
@@ -210,10 +219,17 @@ def _run_of(
         (num_tokens - len(answers)) / len(cycles) if cycles else 0.0,
         *shares,
         same_tokens=None if temperature > 0 else same,
+        acceptance=_acceptance(answers),
     )
 
 
-def summarise(measured: Measured, temperature: float, seed: int = 0) -> dict:
+def _acceptance(answers: list[Answer]) -> AcceptanceMetrics | None:
+    if any(answer.result is None for answer in answers):
+        return None
+    return AcceptanceMetrics.from_results(answer.result for answer in answers)
+
+
+def summarise(runs: Sequence[Run], temperature: float, seed: int = 0) -> dict:
     """Per method: speed relative to vanilla in all and per kind, tau, time shares.
 
     A ratio is vanilla's median seconds per token over the method's, question by
@@ -221,7 +237,7 @@ def summarise(measured: Measured, temperature: float, seed: int = 0) -> dict:
     acceptance length of a kind is its tokens after prefill over its target passes; for
     the library, which doesn't tell its passes, it is 0. [Ours]
     """
-    runs = [r for r in measured.runs if r.temperature == temperature]
+    runs = [r for r in runs if r.temperature == temperature]
     summary = {}
     for name in dict.fromkeys(r.method for r in runs):
         mine = [r for r in runs if r.method == name]
@@ -231,7 +247,7 @@ def summarise(measured: Measured, temperature: float, seed: int = 0) -> dict:
             kind: [ratio for (k, _), ratio in ratios.items() if k == kind]
             for kind in kinds
         }
-        traces = measured.results.get((name, temperature), [])
+        counts = [r.acceptance for r in mine if r.round == 0 and r.acceptance]
         label = PEERS[name].label if name in PEERS else label_of(name)
         summary[label] = {
             "method": name,
@@ -253,23 +269,25 @@ def summarise(measured: Measured, temperature: float, seed: int = 0) -> dict:
                 {r.question for r in mine if r.same_tokens is False}
             ),
         }
-        if traces:
-            summary[label]["acceptance"] = _acceptance(traces)
+        if counts:
+            summary[label]["acceptance"] = _counts(AcceptanceMetrics.pooled(counts))
     return summary
 
 
-def _acceptance(traces: list[GenerationResult]) -> dict:
+def _counts(metrics: AcceptanceMetrics) -> dict:
     """The counts of the cycles, with n-alpha where chains were drafted."""
-    metrics = AcceptanceMetrics.from_results(traces)
     found = asdict(metrics)
     if metrics.reached_at is not None:
         found["n_alpha"] = list(metrics.n_alpha)
     return found
 
 
-def rows(measured: Measured) -> list[dict]:
-    """The runs as plain dictionaries, for JSON."""
-    return [asdict(r) for r in measured.runs]
+def rows(runs: Sequence[Run]) -> list[dict]:
+    """The runs as plain dictionaries, for JSON, without the counts."""
+    return [
+        {name: value for name, value in asdict(r).items() if name != "acceptance"}
+        for r in runs
+    ]
 
 
 def _tau(runs: list[Run]) -> float:
