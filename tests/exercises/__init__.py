@@ -1,0 +1,1 @@
+"""The exercises of the chapters, each chapter with its planted mistakes in one file."""
