@@ -10,6 +10,7 @@ from eagle3 import fetch as fetching
 from eagle3.checkpoint import load_draft, save_draft
 from eagle3.drafters import EagleDrafter
 from eagle3.engine import Engine, Request, prompt_to_ids, text_pieces
+from eagle3.formats.convert import convert, show
 from eagle3.growth import chain
 from eagle3.methods import drafter_for, require_methods
 from eagle3.sampling import SamplingParams
@@ -17,7 +18,7 @@ from eagle3.target import fetch_default_model, library_model, load_target
 
 app = typer.Typer(
     help="EAGLE-3 speculative decoding: fetch, generate, generate-data, train, "
-    "evaluate, bench.",
+    "evaluate, convert, inspect, bench.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -175,6 +176,34 @@ def shrink(draft: Path, out: Path, data: Data, size: int = 5000) -> None:
     small = shrink_vocabulary(load_draft(draft, target), kept)
     save_draft(small, out, torch.float16)
     print(f"draft with a vocabulary of {size} tokens saved in {out}")
+
+
+@app.command("convert")
+def convert_draft(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="A draft folder.")],
+    out: Annotated[Path, typer.Argument(help="Another folder.")],
+    format_name: Annotated[
+        str,
+        typer.Option(
+            "--format", help="official, specforge, speculators, sglang or eagle3."
+        ),
+    ],
+    target: Annotated[
+        str | None, typer.Option(help="Folder or hub id, if taps depend on it.")
+    ] = None,
+) -> None:
+    """Write the draft in IN, of any format, to OUT in another format."""
+    convert(source, out, format_name, target)
+    print(f"draft written to {out} in the format {format_name}")
+
+
+@app.command()
+def inspect(
+    path: Annotated[Path, typer.Argument(help="A draft folder of any format.")],
+    target: Annotated[str | None, typer.Option(help="Folder or hub id.")] = None,
+) -> None:
+    """Say what a draft checkpoint is, and what of it does not fit a target."""
+    show(path, target)
 
 
 @app.command()

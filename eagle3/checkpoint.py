@@ -1,10 +1,9 @@
-"""Feature drafts on disk, of EAGLE-3 and of EAGLE-1, by `eagle3.model_files`. [Ours]
+"""Feature drafts on disk, of EAGLE-3 and of EAGLE-1. [Ours]
 
-A draft's config.json says which of the two it is. What is the target's and frozen is
-not stored: EAGLE-1's embedding and head, and EAGLE-3's embedding unless the draft is
-wider or narrower than the target and so has one of its own.
-
-Left out: the official, SpecForge and speculators layouts.
+Written in our own layout, by `eagle3.model_files`; read from it or from any format that
+`eagle3.formats` knows: the official code's, SpecForge's and speculators'. What is the
+target's and frozen is not stored: EAGLE-1's embedding and head, and EAGLE-3's embedding
+unless the draft has one of its own.
 """
 
 from collections.abc import Callable
@@ -16,19 +15,15 @@ from torch import Tensor
 
 from eagle3 import draft as eagle3_draft
 from eagle3 import eagle1
-from eagle3.draft import NUM_TAPS, DraftConfig, Eagle3Draft
+from eagle3.draft import DraftConfig, Eagle3Draft
 from eagle3.eagle1 import Eagle1Config, Eagle1Draft
 from eagle3.feature_draft import FeatureDraft
+from eagle3.formats.embedding import is_rounded_copy
+from eagle3.formats.shapes import EAGLE1, EAGLE3
+from eagle3.formats.stored import open_stored
 from eagle3.layers import LayerConfig
-from eagle3.model_files import (
-    CheckpointError,
-    Layout,
-    Shapes,
-    find_layout,
-    read_config,
-    read_tensors,
-    save_model,
-)
+from eagle3.model_files import Layout, save_model
+from eagle3.weight_files import CheckpointError, Shapes
 
 if TYPE_CHECKING:
     from eagle3.target import Target
@@ -43,41 +38,6 @@ def tensor_shapes(config: LayerConfig) -> Shapes:
     return _kind_of(config).layout.shapes(config)
 
 
-def _eagle3_shapes(config: DraftConfig) -> Shapes:
-    c, k = config, config.hidden_size
-    shapes = _layer_shapes(c, 2 * k) | {
-        "fc.weight": (k, NUM_TAPS * c.target_hidden_size),
-        "layer.input_norm.weight": (k,),
-        "layer.hidden_norm.weight": (k,),
-        "norm.weight": (k,),
-        "lm_head.weight": (c.draft_vocab_size, k),
-        "d2t": (c.draft_vocab_size,),
-    }
-    if c.hidden_size != c.target_hidden_size:
-        shapes["embed.weight"] = (c.vocab_size, k)
-    return shapes
-
-
-def _eagle1_shapes(config: Eagle1Config) -> Shapes:
-    k = config.hidden_size
-    return _layer_shapes(config, k) | {"fc.weight": (k, 2 * k), "fc.bias": (k,)}
-
-
-def _layer_shapes(config: LayerConfig, input_width: int) -> Shapes:
-    c, k, inner = config, config.hidden_size, config.intermediate_size
-    wide, narrow = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
-    return {
-        "layer.q.weight": (wide, input_width),
-        "layer.k.weight": (narrow, input_width),
-        "layer.v.weight": (narrow, input_width),
-        "layer.o.weight": (k, wide),
-        "layer.post_norm.weight": (k,),
-        "layer.gate.weight": (inner, k),
-        "layer.up.weight": (inner, k),
-        "layer.down.weight": (k, inner),
-    }
-
-
 def _build_eagle3(
     config: DraftConfig, target: "Target", tensors: dict[str, Tensor]
 ) -> Eagle3Draft:
@@ -88,6 +48,12 @@ def _build_eagle3(
 def _build_eagle1(
     config: Eagle1Config, target: "Target", tensors: dict[str, Tensor]
 ) -> Eagle1Draft:
+    stored = tensors.pop("embed.weight", None)  # published files carry a copy
+    if stored is not None and not is_rounded_copy(stored, target.embedding):
+        raise CheckpointError(
+            "'embed_tokens.weight' of this EAGLE-1 draft is not the target's "
+            "embedding; load the target that the draft was trained for."
+        )
     return Eagle1Draft(config, target.embedding.cpu(), target.head.cpu())
 
 
@@ -101,12 +67,12 @@ class _Kind(NamedTuple):
 
 _KINDS = (
     _Kind(
-        Layout("eagle3-draft", DraftConfig, _eagle3_shapes, ("d2t",)),
+        EAGLE3,
         eagle3_draft.require_fit,
         _build_eagle3,
     ),
     _Kind(
-        Layout("eagle1-draft", Eagle1Config, _eagle1_shapes),
+        EAGLE1,
         eagle1.require_fit,
         _build_eagle1,
     ),
@@ -142,26 +108,26 @@ def load_draft(
 ) -> Eagle3Draft | Eagle1Draft:
     """Read a draft and give it what is the target's.
 
-    path: a folder written by `save_draft`; None for the draft that ships with the
-        package
+    path: a folder written by `save_draft`, or an official, SpecForge or speculators
+        checkpoint; None for the draft that ships with the package
     target: the target that the draft was trained for; None loads the default one,
         so pass yours if you have it
     dtype: of the weights in memory
 
     Returns the draft on the target's device. Raises ValueError with one sentence when
-    a file or tensor is missing, left over, misshaped, truncated or not finite, or
-    when the draft was not made for this target.
+    a file or tensor is missing, left over, misshaped, truncated or not finite, when
+    the config asks for a draft that ours is not, or when the draft was not made for
+    this target.
     """
-    folder = SHIPPED if path is None else Path(path)
-    layout = find_layout([kind.layout for kind in _KINDS], folder)
-    config = read_config(layout, folder)
-    kind = _kind_of(config)
+    stored = open_stored(SHIPPED if path is None else path)
     if target is None:
         from eagle3.target import load_target  # here: it imports transformers
 
         target = load_target()
+    config = stored.config(target.num_layers)
+    kind = _kind_of(config)
     kind.require_fit(config, target)
-    tensors = read_tensors(layout, folder, config)
+    tensors = stored.read()
     draft = kind.build(config, target, tensors)
     draft.load_state_dict(tensors, strict=False)  # names are checked above
     return draft.to(target.device, dtype)

@@ -6,8 +6,10 @@ draft's own output a takes the place of g. [Paper, section 3.1]
 
 Layer, names of the norms and order of the streams follow the official code
 [Code: eagle/model/cnets.py], except that head_dim comes from the config and the draft
-vocabulary is kept as absolute target ids. Left out: several layers, biases, and norms
-before the fusion, which EAGLE-3 does not have.
+vocabulary is kept as absolute target ids. Two switches, both off, make it the draft
+that engines call EAGLE-3.1: a norm on each tap before the fusion, and a normed output
+fed back. [Code: speculators, models/eagle3/core.py] Left out: several layers, biases,
+and one norm over all taps together.
 """
 
 from dataclasses import dataclass
@@ -29,6 +31,10 @@ class DraftConfig(LayerConfig):
     hidden_size: k, the draft's width   target_hidden_size: kt, a tapped feature's
     vocab_size: V   draft_vocab_size: Vd   max_positions: longest trained context
     taps: the three layers i whose input `hidden_states[i]` the target hands over
+    fc_norm: each tapped feature has a norm of its own before the fusion
+    feed_normed: what feeds the next step is the output after the final norm
+    own_embedding: the draft's embedding is not the target's; always so where their
+        widths differ
 
     Raises ValueError when sizes contradict each other.
     """
@@ -36,9 +42,14 @@ class DraftConfig(LayerConfig):
     target_hidden_size: int
     draft_vocab_size: int
     taps: tuple[int, int, int]
+    fc_norm: bool = False
+    feed_normed: bool = False
+    own_embedding: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "taps", tuple(self.taps))
+        if self.hidden_size != self.target_hidden_size:
+            object.__setattr__(self, "own_embedding", True)
         super().__post_init__()
         if self.draft_vocab_size > self.vocab_size:
             raise ValueError(
@@ -140,6 +151,9 @@ class Eagle3Draft(FeatureDraft):
                 f"{list(embedding.shape)}; pass the one of the target it is made for."
             )
         self.fc = new_linear(NUM_TAPS * config.target_hidden_size, k)
+        if config.fc_norm:
+            width, eps = config.target_hidden_size, config.rms_norm_eps
+            self.fc_norm = nn.ModuleList(RMSNorm(width, eps) for _ in range(NUM_TAPS))
         generator = torch.Generator().manual_seed(0)
         if embedding is None:
             embedding = torch.randn(vocab, k, generator=generator)
@@ -162,7 +176,12 @@ class Eagle3Draft(FeatureDraft):
         features: [B, T, 3kt] in any float dtype
         Returns g: [B, T, k]. [Paper, section 3.1]
         """
-        return self.fc(features.to(self.norm.weight.dtype))
+        features = features.to(self.norm.weight.dtype)
+        if self.config.fc_norm:
+            taps = features.chunk(NUM_TAPS, dim=-1)  # [B, T, kt] each
+            normed = [norm(tap) for norm, tap in zip(self.fc_norm, taps, strict=True)]
+            features = torch.cat(normed, dim=-1)
+        return self.fc(features)
 
     def enter(self, token_ids: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Attention reads both streams, the residual one is x: see the base class.
@@ -172,9 +191,13 @@ class Eagle3Draft(FeatureDraft):
         """
         return self.layer.side_by_side(self.embed(token_ids), x), x
 
+    def leave(self, a: Tensor) -> Tensor:
+        """What feeds the next step: a, or with `feed_normed` its norm. [B, n, k]"""
+        return self.norm(a) if self.config.feed_normed else a
+
     def logits(self, a: Tensor) -> Tensor:
         """Scores over the draft vocabulary. a: [..., k] -> [..., Vd]"""
-        return self.lm_head(self.norm(a))
+        return self.lm_head(a if self.config.feed_normed else self.norm(a))
 
 
 def _checked_vocabulary(config: DraftConfig, draft_vocab: Tensor | None) -> Tensor:

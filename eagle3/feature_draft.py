@@ -67,6 +67,10 @@ class FeatureDraft(nn.Module):
         """
         raise NotImplementedError
 
+    def leave(self, a: Tensor) -> Tensor:
+        """What of the layer's output a [B, n, k] feeds the next step: a itself."""
+        return a
+
     def forward(
         self,
         token_ids: Tensor,
@@ -101,7 +105,7 @@ class FeatureDraft(nn.Module):
         attended = F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, enable_gqa=True
         )
-        return self.layer.finish(stream, attended)
+        return self.leave(self.layer.finish(stream, attended))
 
     def forward_ttt(
         self, token_ids: Tensor, x: Tensor, positions: Tensor, steps: list[KeyValue]
@@ -122,7 +126,7 @@ class FeatureDraft(nn.Module):
         inputs, stream = self.enter(token_ids, x)
         query, key, value = self.layer.project(inputs, cos, sin)
         steps.append(KeyValue(key, value))
-        return self.layer.finish(stream, ttt_attention(query, steps))
+        return self.leave(self.layer.finish(stream, ttt_attention(query, steps)))
 
     def new_cache(self, max_length: int, batch_size: int = 1) -> DraftCache:
         """An empty cache for `max_length` positions, on the draft's device.

@@ -41,7 +41,9 @@ class LayerConfig:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if name not in NOT_A_COUNT and not value > 0:
+            if name in NOT_A_COUNT or isinstance(value, bool):
+                continue
+            if not value > 0:
                 raise ValueError(f"{name} of the draft must be positive, not {value}.")
         if self.num_heads % self.num_kv_heads:
             raise ValueError(

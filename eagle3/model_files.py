@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-FLOAT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-Shapes = dict[str, tuple[int, ...]]
-
-
-class CheckpointError(ValueError):
-    """A draft folder that cannot be used, or a draft that cannot be written."""
+from eagle3.weight_files import (
+    FLOAT_DTYPES,
+    CheckpointError,
+    Shapes,
+    WeightFile,
+    faults,
+    not_finite,
+    refuse,
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class Layout:
     name: stands in config.json, so that kinds are not mixed up
     config: dataclass of the sizes, whose fields are config.json's
     shapes: config -> name and shape of every tensor, no more and no less
-    whole_numbers: names of the tensors that are not floating point
+    whole_numbers: names of the tensors that are int64, not floating point
+    added: fields that came later; a config.json without one means its default
 
     [Ours]
     """
@@ -43,6 +46,7 @@ class Layout:
     config: type
     shapes: Callable[[Any], Shapes]
     whole_numbers: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
 
     @property
     def mark(self) -> dict[str, Any]:
@@ -55,7 +59,7 @@ def save_model(
     config: Any,
     state: Mapping[str, Tensor],
     folder: str | Path,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = torch.float32,
 ) -> None:
     """Write the two files of a model.
 
@@ -63,13 +67,14 @@ def save_model(
     state: a state dict, tensors [...] on any device; what the layout doesn't name
         stays out
     folder: made if it is missing; other files in it stay
-    dtype: of the weights on disk; float32 keeps a float32 model exact
+    dtype: of the weights on disk; float32 keeps a float32 model exact, None keeps
+        each tensor's own
 
     Each file is written under another name and then moved, so that a crash leaves
     whole files. Raises CheckpointError, before a file is touched, for another dtype,
     for a weight that is not there or not finite in it. [Ours]
     """
-    if dtype not in FLOAT_DTYPES:
+    if dtype not in (None, *FLOAT_DTYPES):
         raise CheckpointError(
             f"Drafts are stored in float32, bfloat16 or float16, not {dtype}."
         )
@@ -81,9 +86,24 @@ def save_model(
                 "packed for inference."
             )
         value = state[name].detach().cpu().contiguous()
-        tensors[name] = value.to(dtype) if value.is_floating_point() else value
-        _require_finite(name, tensors[name], f"as {dtype}")
-    text = json.dumps(layout.mark | dataclasses.asdict(config), indent=2) + "\n"
+        cast = dtype is not None and value.is_floating_point()
+        tensors[name] = value.to(dtype) if cast else value
+        _require_finite(name, tensors[name], f"as {tensors[name].dtype}")
+    write_files(tensors, layout.mark | dataclasses.asdict(config), folder)
+
+
+def write_files(
+    tensors: dict[str, Tensor], config: Mapping[str, Any], folder: str | Path
+) -> None:
+    """Write model.safetensors and config.json, each whole or not at all.
+
+    tensors: [...] each, contiguous and on the CPU
+    config: what JSON can hold
+    folder: made if it is missing; other files in it stay
+
+    [Ours]
+    """
+    text = json.dumps(config, indent=2) + "\n"
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with _Replacement(folder / "model.safetensors") as path:
@@ -116,13 +136,15 @@ def read_config(layout: Layout, folder: str | Path) -> Any:
     has other fields or types; ValueError for what the class refuses. [Ours]
     """
     path = Path(folder) / "config.json"
-    raw = _read_json(path)
+    raw = read_json(path)
     if (
         not isinstance(raw, dict)
         or {key: raw.pop(key, None) for key in layout.mark} != layout.mark
     ):
         raise CheckpointError(_other_layout(path, [layout]))
     for field in dataclasses.fields(layout.config):
+        if field.name in layout.added:
+            raw.setdefault(field.name, field.default)
         if dataclasses.is_dataclass(field.type):
             part = f"'{field.name}' in '{path}'"
             raw[field.name] = _build(field.type, raw.get(field.name), part)
@@ -135,7 +157,7 @@ def find_layout(layouts: Sequence[Layout], folder: str | Path) -> Layout:
     Raises CheckpointError when the file can't be read or names none of them. [Ours]
     """
     path = Path(folder) / "config.json"
-    raw = _read_json(path)
+    raw = read_json(path)
     name = raw.get("format") if isinstance(raw, dict) else None
     for layout in layouts:
         if layout.name == name:
@@ -151,13 +173,17 @@ def _other_layout(path: Path, layouts: Sequence[Layout]) -> str:
     )
 
 
-def _read_json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """What a draft's config.json holds.
+
+    Raises CheckpointError when the file can't be read or is not JSON. [Ours]
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CheckpointError(
             f"There is no draft in '{path.parent}': config.json cannot be read; give "
-            "a folder that this package wrote."
+            "the folder of a draft."
         ) from error
     except ValueError as error:  # bad JSON or bad utf-8
         raise CheckpointError(
@@ -175,7 +201,8 @@ def _build(kind: type, raw: Any, where: str) -> Any:
         )
     for name, wanted in fields.items():
         # type(), not isinstance(): true and false are no numbers
-        if wanted in (int, float) and type(raw[name]) not in {int, wanted}:
+        number = {int, wanted} if wanted is not bool else {bool}
+        if wanted in (int, float, bool) and type(raw[name]) not in number:
             raise CheckpointError(
                 f"{where} has {raw[name]!r} for {name}, which must be of type "
                 f"{wanted.__name__}; restore the config.json that was written with "
@@ -194,45 +221,16 @@ def read_tensors(layout: Layout, folder: str | Path, config: Any) -> dict[str, T
     """The tensors of a folder by name, each with the shape [...] of the layout.
 
     Raises CheckpointError with one sentence when the file is missing or truncated, or
-    a tensor is missing, left over, misshaped, of the wrong type or not finite. [Ours]
+    a tensor is missing, left over, misshaped, of the wrong type or not finite; all of
+    them are listed. [Ours]
     """
     path, wanted = Path(folder) / "model.safetensors", layout.shapes(config)
-    if not path.is_file():
-        raise CheckpointError(f"The draft has no weights: '{path}' is missing.")
-    try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            _check_names(path, set(file.keys()), set(wanted))
-            for name, shape in wanted.items():  # from the header, before any data
-                found = tuple(file.get_slice(name).get_shape())
-                if found != shape:
-                    raise CheckpointError(
-                        f"'{name}' in '{path}' has shape {list(found)}, but its "
-                        f"config.json needs {list(shape)}; use files of one draft."
-                    )
-            tensors = {name: file.get_tensor(name) for name in wanted}
-    except SafetensorError as error:
-        raise CheckpointError(
-            f"'{path}' is truncated or not a safetensors file ({error}); copy it again."
-        ) from error
-    for name, value in tensors.items():
-        is_whole = name in layout.whole_numbers
-        if value.is_floating_point() == is_whole:
-            kind = "whole numbers" if is_whole else "floating point"
-            raise CheckpointError(
-                f"'{name}' in '{path}' has dtype {value.dtype}, but must be {kind}; "
-                "use a file that this package wrote."
-            )
-        _require_finite(name, value, f"in '{path}'")
+    file = WeightFile(path)
+    whole = dict.fromkeys(layout.whole_numbers, torch.int64)
+    refuse(faults(path, file.specs, wanted, whole), "use files of one draft")
+    tensors = file.read(wanted)
+    refuse(not_finite(path, tensors), "go back to an earlier checkpoint")
     return tensors
-
-
-def _check_names(path: Path, found: set[str], wanted: set[str]) -> None:
-    missing, extra = sorted(wanted - found), sorted(found - wanted)
-    if missing or extra:
-        raise CheckpointError(
-            f"'{path}' lacks {missing or 'nothing'} and has {extra or 'nothing'} left "
-            "over; use a file that this package wrote."
-        )
 
 
 def _require_finite(name: str, value: Tensor, where: str) -> None:

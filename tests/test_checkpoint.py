@@ -347,3 +347,59 @@ def test_an_eagle1_draft_for_another_target_is_refused(eagle1_folder):
     (eagle1_folder / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="hidden_size 12, but this target has 16"):
         load_draft(eagle1_folder, fake_target(hidden_size=16))
+
+
+# What came after version 1: switches that older files don't name
+
+
+NEWER = ("fc_norm", "feed_normed", "own_embedding")
+
+
+def test_a_config_without_the_newer_switches_means_none_of_them(folder):
+    path = folder / "config.json"
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    assert [raw.pop(name) for name in NEWER] == [False] * 3
+    path.write_text(json.dumps(raw), encoding="utf-8")
+    assert load_draft(folder, fake_target()).config == CONFIG
+
+
+@pytest.mark.parametrize("name", NEWER)
+@pytest.mark.parametrize("value", [0, 1, "true", None])
+def test_a_switch_is_true_or_false(folder, name, value):
+    path = folder / "config.json"
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(raw | {name: value}), encoding="utf-8")
+    with pytest.raises(
+        CheckpointError, match=f"for {name}, which must be of type bool"
+    ):
+        load_draft(folder, fake_target())
+
+
+@pytest.mark.parametrize("name", NEWER)
+def test_a_newer_draft_comes_back(tmp_path, name):
+    saved = make_draft(replace(CONFIG, **{name: True}))
+    save_draft(saved, tmp_path)
+    target = fake_target(embedding=random(30, 12, seed=8))
+    loaded = load_draft(tmp_path, target)
+    assert loaded.config == saved.config and getattr(loaded.config, name) is True
+    for key, value in saved.state_dict().items():
+        same = name == "own_embedding" or key != "embed.weight"
+        assert torch.equal(loaded.state_dict()[key], value) is same, key
+
+
+def test_the_switches_and_the_tensors_must_agree(folder):
+    path = folder / "config.json"
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(raw | {"fc_norm": True}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"lacks \['fc_norm\.0\.weight', "):
+        load_draft(folder, fake_target())
+
+
+def test_all_that_is_wrong_with_a_file_is_listed(folder):
+    rewrite(folder, drop("norm.weight"))
+    rewrite(folder, put("fc.weight", torch.ones(3, 3)))
+    rewrite(folder, put("layer.q.weight", torch.ones(32, 24).double()))
+    with pytest.raises(CheckpointError) as caught:
+        load_draft(folder, fake_target())
+    for name in ("norm.weight", "fc.weight", "layer.q.weight"):
+        assert f"'{name}'" in str(caught.value)

@@ -26,6 +26,8 @@ COMMANDS = (
     "train",
     "evaluate",
     "shrink-vocabulary",
+    "convert",
+    "inspect",
     "bench",
 )
 
@@ -199,3 +201,36 @@ def test_a_process_ends_with_a_sentence_and_a_code():
     assert found.returncode == 1 and found.stdout == ""
     assert found.stderr.startswith("error: chain length -1")
     assert found.stderr.count("\n") == 1
+
+
+# Checkpoints of other projects
+
+
+def test_convert_and_inspect(draft, tmp_path):
+    """Names and numbers of the table are those of the draft's own config."""
+    out = tmp_path / "out"
+    said = invoke("convert", draft, out, "--format", "speculators")
+    assert said == f"draft written to {out} in the format speculators\n"
+    config = load_draft(draft, toy()).config
+    assert load_draft(out, toy()).config == config
+    for folder, what in ((draft, "this package's own"), (out, "speculators layout")):
+        table = " ".join(invoke("inspect", folder).replace("│", " ").split())
+        assert what in table
+        assert f"draft vocabulary {config.draft_vocab_size}" in table
+        outputs = tuple(i - 1 for i in config.taps)
+        assert f"inputs of layers {config.taps}, which are outputs of" in table
+        assert str(outputs) in table
+        assert "does not fit" not in table
+
+
+def test_inspect_says_what_does_not_fit_a_target(draft):
+    target = Path(__file__).parent / "data" / "oracles" / "target"
+    table = " ".join(invoke("inspect", draft, "--target", target).split())
+    assert "does not fit" in table and "vocab_size 96" in table
+
+
+def test_errors_of_convert_and_inspect(draft, monkeypatch):
+    said = fail(monkeypatch, "convert", draft, draft / "out", "--format", "onnx")
+    assert "there is no format 'onnx': take one of official, specforge" in said
+    said = fail(monkeypatch, "inspect", draft / "nowhere")
+    assert "There is no draft in" in said

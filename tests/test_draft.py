@@ -322,3 +322,81 @@ def test_a_draft_for_another_target_is_refused(change, message):
     vars(other).update(change)
     with pytest.raises(ValueError, match=message):
         require_fit(SMALL, other)
+
+
+# EAGLE-3.1: a norm on each tap, and the normed output fed back
+
+
+def newer(**switches: bool) -> Eagle3Draft:
+    draft = Eagle3Draft(replace(SMALL, **switches), random(30, 12), VOCAB)
+    for i, parameter in enumerate(draft.parameters()):
+        if parameter.dim() == 1:  # norms, so that leaving one out shows
+            parameter.data += 0.3 * random(*parameter.shape, seed=i)
+    return draft
+
+
+def normed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """RMSNorm written out, with the config's epsilon."""
+    return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+
+
+@torch.no_grad()
+def test_each_tap_has_a_norm_of_its_own():
+    draft, features = newer(fc_norm=True), random(2, 5, 36)
+    low, mid, high = features.split(12, dim=-1)
+    scales = [norm.weight for norm in draft.fc_norm]
+    parts = [normed(x, w) for x, w in zip((low, mid, high), scales, strict=True)]
+    want = torch.cat(parts, dim=-1) @ draft.fc.weight.T
+    assert_close(draft.fuse(features), want, atol=1e-5, rtol=0)
+    # a tap's size is taken out; one norm over all three would not do that
+    louder = torch.cat([low, 100 * mid, high], dim=-1)
+    assert_close(draft.fuse(louder), want, atol=1e-3, rtol=0)
+    plain = newer()
+    assert not hasattr(plain, "fc_norm")
+    assert_close(plain.fuse(features), features @ plain.fc.weight.T)
+
+
+@torch.no_grad()
+def test_the_normed_output_is_fed_back_and_normed_once():
+    """The same weights without the switch give a; with it, norm(a) and its scores."""
+    draft, plain = newer(feed_normed=True), newer()
+    plain.load_state_dict(draft.state_dict())
+    ids, x, rows = torch.arange(4)[None], random(1, 4, 12), torch.arange(4)
+    a = plain(ids, x, rows)
+    fed = draft(ids, x, rows)
+    assert_close(fed, normed(a, draft.norm.weight), atol=1e-5, rtol=0)
+    assert_close(draft.logits(fed), plain.logits(a), atol=1e-5, rtol=0)
+    assert_close(draft.forward_ttt(ids, x, rows, []), fed, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_training_and_inference_agree_with_both_switches():
+    """Step k of training-time test at row i is the k-th chained step at i + k."""
+    draft = newer(fc_norm=True, feed_normed=True)
+    ids, g = torch.arange(9)[None] * 3, draft.fuse(random(1, 9, 36))
+    steps, x, rows = [], g[:, :6], torch.arange(6)
+    trained = []
+    for k in range(3):
+        x = draft.forward_ttt(ids[:, k : k + 6], x, rows + k, steps)
+        trained.append(draft.logits(x)[0])
+    for i in range(6):
+        cache = draft.new_cache(9)
+        out = draft(ids[:, : i + 1], g[:, : i + 1], torch.arange(i + 1), cache)[:, -1:]
+        for k in range(3):
+            if k:
+                token = ids[:, i + k : i + k + 1]
+                out = draft(token, out, torch.tensor([i + k]), cache)
+            assert_close(draft.logits(out)[0, 0], trained[k][i], atol=1e-5, rtol=0)
+
+
+def test_every_parameter_of_the_newer_draft_is_trained():
+    draft = newer(fc_norm=True, feed_normed=True)
+    ids, steps = torch.arange(4)[None], []
+    x = draft.fuse(random(1, 4, 36))
+    for k in range(2):
+        x = draft.forward_ttt(ids, x, torch.arange(4) + k, steps)
+    draft.logits(x).square().sum().backward()
+    for name, parameter in draft.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad.abs().max() > 0, name
+    assert len([p for p in draft.parameters() if p.requires_grad]) == 16
