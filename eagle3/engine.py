@@ -250,7 +250,7 @@ def prompt_to_ids(target: Target, prompt: Prompt) -> tuple[int, ...]:
             raise ValueError(_EMPTY)
         if getattr(target.tokenizer, "chat_template", None) is not None:
             return tuple(target.encode_chat([{"role": "user", "content": prompt}]))
-        return tuple(target.encode(prompt))
+        return tuple(target.encode(prompt, special=True))
     items = list(prompt)
     if not items:
         raise ValueError(_EMPTY)

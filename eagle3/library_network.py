@@ -21,14 +21,39 @@ from eagle3.packed import can_pack
 def refuse_unsupported(config: PretrainedConfig) -> None:
     """Refuse a model that can't forget rejected tokens by a count, by its config.
 
-    Raises ValueError for sliding windows, chunks and recurrence. [Ours]
+    Full attention and sliding windows run: our cache keeps what a window has passed,
+    so it can be rolled back, and the window is in the mask. Raises ValueError for
+    chunks, recurrence and attention to later tokens. [Ours]
     """
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"} or getattr(config, "sliding_window", None):
+    others = sorted(kinds - {"full_attention", "sliding_attention"})
+    if others:
         raise ValueError(
-            f"this target ({config.model_type}) has layers other than full attention: "
-            "their caches cannot forget rejected tokens; use a full-attention model."
+            f"this target ({config.model_type}) has layers of the kind '{others[0]}', "
+            "which cannot forget rejected tokens; use a model whose layers are all "
+            "full or sliding-window attention."
         )
+    if getattr(config, "use_bidirectional_attention", None):
+        raise ValueError(
+            f"this target ({config.model_type}) attends to later tokens, so it can't "
+            "write a text token by token; use a causal language model."
+        )
+
+
+def context_length(config: PretrainedConfig) -> int:
+    """The context window in tokens.
+
+    LongRoPE turns keys by other angles once a text passes the length that the model
+    was first trained with. Keys that are cached by then would be wrong, so the window
+    ends there. [Ours]
+    """
+    rope = getattr(config, "rope_parameters", None) or {}
+    length = config.max_position_embeddings
+    if rope.get("rope_type") != "longrope":
+        return length
+    first = rope.get("original_max_position_embeddings")
+    first = first or getattr(config, "original_max_position_embeddings", None)
+    return min(length, first or length)
 
 
 def refuse_unsupported_model(model: nn.Module) -> None:
@@ -47,11 +72,18 @@ def refuse_unsupported_model(model: nn.Module) -> None:
             f"this target ({kind}) doesn't name its decoder layers as Llama does, so "
             "they can't be tapped; use a model of a family like Llama, Mistral or Qwen."
         )
-    attention = model.config._attn_implementation
+    config = model.config.get_text_config()
+    attention = config._attn_implementation
     if attention not in ("sdpa", "eager"):
         raise ValueError(
             f"this target was loaded with attention '{attention}', which takes no mask "
             "of ours; load it with attn_implementation='sdpa'."
+        )
+    # Some releases of transformers run it all the same, without the cap.
+    if attention == "sdpa" and getattr(config, "attn_logit_softcapping", None):
+        raise ValueError(
+            f"this target ({kind}) caps its attention scores, which attention 'sdpa' "
+            "leaves out; load it with attn_implementation='eager'."
         )
 
 
@@ -81,8 +113,14 @@ class LibraryNetwork:
 
     def __init__(self, model: nn.Module, taps: tuple[int, ...]):
         self.model, self.taps = model.eval(), taps
+        config = model.config.get_text_config()
         # Attention in plain operations adds its mask to the scores.
-        self.adds_mask = model.config._attn_implementation == "eager"
+        self.adds_mask = config._attn_implementation == "eager"
+        kinds = getattr(config, "layer_types", None)
+        slides = kinds is None or "sliding_attention" in kinds
+        self.window = getattr(config, "sliding_window", None) if slides else None
+        # Where no layer has a kind of its own, they all have the window.
+        self.has_kinds = kinds is not None
         # transformers 5.23 renamed the argument.
         names = inspect.signature(type(model).forward).parameters
         self.cache_argument = "cache" if "cache" in names else "past_key_values"
@@ -105,15 +143,14 @@ class LibraryNetwork:
         cache. [Ours]
         """
         layers = [_CacheLayer(cache, index) for index in range(len(cache.keys))]
-        if mask is not None:
-            mask = mask[:, None]  # [B, 1, n, S]
-            if self.adds_mask:
-                mask = _additive(mask, self.model.dtype)
+        if mask is None and self.window:
+            seen = cache.length + input_ids.shape[1]
+            mask = torch.ones(1, 1, seen, dtype=torch.bool, device=input_ids.device)
         with self._hooks() as kept:
             output = self.model(
                 input_ids=input_ids,
                 position_ids=positions.expand(input_ids.shape[0], -1),
-                attention_mask=mask,
+                attention_mask=self._masks(mask),
                 logits_to_keep=1 if last_only else 0,
                 use_cache=True,
                 **{self.cache_argument: Cache(layers=layers)},
@@ -129,6 +166,24 @@ class LibraryNetwork:
         # Without taps the features are [B, n, 0].
         tapped = [hidden[..., :0], *(kept[tap] for tap in self.taps)]
         return output.logits, torch.cat(tapped, dim=-1), hidden
+
+    def _masks(self, mask: Tensor | None) -> Tensor | dict[str, Tensor] | None:
+        """The mask as the library wants it: [B, 1, n, S], or one for each kind.
+
+        mask: [B, n, S] bool, without windows; None = attend to all, no windows
+        """
+        if mask is None or not self.window or mask.shape[-1] <= self.window:
+            return self._own_form(mask)
+        sliding = self._own_form(windowed(mask, self.window))
+        if not self.has_kinds:
+            return sliding
+        return {"full_attention": self._own_form(mask), "sliding_attention": sliding}
+
+    def _own_form(self, mask: Tensor | None) -> Tensor | None:
+        if mask is None:
+            return None
+        mask = mask[:, None]
+        return _additive(mask, self.model.dtype) if self.adds_mask else mask
 
     @contextmanager
     def _hooks(self) -> Iterator[dict[int | str, Tensor]]:
@@ -153,6 +208,19 @@ class LibraryNetwork:
         finally:
             for handle in handles:
                 handle.remove()
+
+
+def windowed(mask: Tensor, window: int) -> Tensor:
+    """The mask with a sliding window: a token sees itself and `window` - 1 before it.
+
+    mask: [B, n, S] bool -> [B, n, S]
+
+    What a row may see is the text on its path, in order. So the distance to a key is
+    the number of visible keys after it, in a chain, a padded batch and a tree alike.
+    [Ours]
+    """
+    seen = mask.cumsum(-1)
+    return mask & (seen[..., -1:] - seen < window)
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:

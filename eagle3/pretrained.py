@@ -39,9 +39,12 @@ def library_model(
     read or lacks tensors. [Ours]
     """
     source = source_of(name_or_path)
+    options = {"dtype": dtype, "trust_remote_code": False}
+    if getattr(load_config(source), "attn_logit_softcapping", None):
+        options["attn_implementation"] = "eager"  # the one that has the cap everywhere
     with _reading(source), _quiet_library():
         model, report = transformers.AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, trust_remote_code=False, output_loading_info=True
+            source, output_loading_info=True, **options
         )
     missing = sorted(report["missing_keys"])
     if missing:  # the library would go on with random values in their place

@@ -22,6 +22,7 @@ from eagle3.lean_llama import LeanLlama
 from eagle3.library_network import (
     LibraryNetwork,
     can_be_lean,
+    context_length,
     refuse_unsupported,
     refuse_unsupported_model,
 )
@@ -89,7 +90,8 @@ def tap_layers(num_layers: int) -> tuple[int, int, int]:
 class Target:
     """A frozen causal language model and its tokenizer.
 
-    model: a transformers model for causal language modelling, full attention only
+    model: a transformers model for causal language modelling, with full or
+        sliding-window attention
     taps: three layer numbers, ascending, or () for a model whose features nobody
         reads; None takes `tap_layers`
     lean: run a Llama in float32 on the CPU through `LeanLlama` (same network, fewer
@@ -118,7 +120,7 @@ class Target:
         self.taps = _checked_taps(taps, self.num_layers)
         self.vocab_size: int = self.config.vocab_size
         self.hidden_size: int = self.config.hidden_size
-        self.max_positions: int = self.config.max_position_embeddings
+        self.max_positions: int = context_length(self.config)
         self.eos_token_ids = _eos_token_ids(model)
         self.embedding = model.get_input_embeddings().weight.detach()  # [V, k]
         self._head = model.get_output_embeddings().weight.detach()  # [V, k]
@@ -252,18 +254,25 @@ class Target:
             torch.cat([piece.hidden for piece in pieces], dim=1),
         )
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a plain text, no template, no special tokens added.
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """Token ids of a plain text, without template.
+
+        special: with the tokens that the tokenizer puts around a text, such as the
+            start token of Llama and Gemma
 
         Raises ValueError for a target without tokenizer. [Ours]
         """
-        return self._required_tokenizer().encode(text, add_special_tokens=False)
+        return self._required_tokenizer().encode(text, add_special_tokens=special)
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of chat messages in the target's template, ready to be answered.
 
-        messages: dicts with "role" and "content", at least one. Raises ValueError for
-        anything else, and for a target without tokenizer or chat template. [Ours]
+        messages: dicts with "role" and "content", at least one. Where the template
+            has no place for a system message, it opens the first user message, as
+            Gemma's makers do
+
+        Raises ValueError for anything else, for messages that the template refuses,
+        and for a target without tokenizer or chat template. [Ours]
         """
         tokenizer = self._required_tokenizer()
         if tokenizer.chat_template is None:
@@ -277,10 +286,26 @@ class Target:
                 "chat messages must be a list of at least one dict with the keys "
                 '"role" and "content".'
             )
-        text = tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=False
-        )
+        text, reason = self._in_template(messages)
+        system, *others = messages
+        if system["role"] == "system" and str(system["content"]).strip() not in text:
+            text, reason = self._in_template(_opened_by(system, others))
+        if reason:
+            raise ValueError(
+                f"this target's chat template can't write these messages ({reason}): "
+                "let user and assistant take turns, the user first."
+            )
         return self.encode(text)
+
+    def _in_template(self, messages: list[Message]) -> tuple[str, str]:
+        """The messages as text, and why the template refused them."""
+        try:
+            text = self._required_tokenizer().apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=False
+            )
+        except Exception as error:  # a template raises what it likes
+            return "", (str(error).splitlines() or [type(error).__name__])[0][:200]
+        return text, ""
 
     def decode(self, token_ids: Sequence[int], keep_special: bool = False) -> str:
         """The text of token ids, by default without special tokens.
@@ -358,6 +383,14 @@ def _require_device(device: str | torch.device) -> None:
             f"the device '{device}' can't be used on this machine "
             f"({str(error).splitlines()[0][:100]}): use device='cpu'."
         ) from error
+
+
+def _opened_by(system: Message, others: list[Message]) -> list[Message]:
+    """The other messages, the first of them opened by the system message."""
+    if not others:
+        return [{**system, "role": "user"}]
+    first = {**others[0], "content": f"{system['content']}\n\n{others[0]['content']}"}
+    return [first, *others[1:]]
 
 
 def _is_message(message: object) -> bool:

@@ -7,6 +7,7 @@ import json
 import shutil
 
 import pytest
+import transformers
 import torch
 from safetensors.torch import load_file, save_file
 from tiny import library_says, tiny_model, tokens
@@ -190,9 +191,9 @@ def test_bad_taps_are_refused_before_weights_are_read(tmp_path):
     refused(tmp_path, "three ascending layer numbers", taps=(1, 2, 99))
 
 
-def test_a_sliding_window_is_refused_before_weights_are_read(tmp_path):
-    tiny_model("Mistral", sliding_window=8).config.save_pretrained(tmp_path)
-    refused(tmp_path, "layers other than full attention")
+def test_recurrence_is_refused_before_weights_are_read(tmp_path):
+    transformers.Qwen3NextConfig(num_hidden_layers=8).save_pretrained(tmp_path)
+    refused(tmp_path, "'linear_attention', which cannot forget rejected tokens")
 
 
 @pytest.mark.parametrize("device", ["no-such-device", "cuda:99"])
