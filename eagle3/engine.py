@@ -12,7 +12,7 @@ target has not run on it yet; tokens before it are *committed*.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 
@@ -36,6 +36,14 @@ class Request:
 
     prompt_ids: T token ids            max_new_tokens: the most to emit
     eos_token_ids: any of these ends the answer; it may be empty
+    process: changes the target's scores before `sampling` sees them. It is given the
+        token ids of the text so far and a copy of the scores [V] of the next token,
+        and returns scores [V]. It is called once for each emitted token, in order and
+        with the text that vanilla decoding would show it, drafted tokens included
+    ends: asked after each emitted token, with the ids of the text so far, whether the
+        answer ends there
+    drafting: how a draft draws, where that should differ from `sampling`; whatever it
+        is, the answer follows `sampling`
 
     Nothing is checked here: `check_request` does it against a target. [Ours]
     """
@@ -44,6 +52,9 @@ class Request:
     max_new_tokens: int = 128
     sampling: SamplingParams = field(default_factory=SamplingParams)
     eos_token_ids: tuple[int, ...] = ()
+    process: Callable[[list[int], Tensor], Tensor] | None = None
+    ends: Callable[[list[int]], bool] | None = None
+    drafting: SamplingParams | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +102,8 @@ class GenerationResult:
 
     token_ids: the emitted tokens, with the end-of-sequence token if there was one
     text: the same as text ("" for a target without tokenizer)
-    finish_reason: "eos", "length" or "context" (the target's window is full)
+    finish_reason: "eos", "length", "context" (the target's window is full), or
+        "ended" by the request's own `ends`
     prefill, cycles: the trace
     seconds: wall time of prefill and cycles
 
@@ -326,6 +338,7 @@ class Engine:
         self.emitted: list[int] = []
         self.trace: list[Cycle] = []
         self.finish_reason = ""
+        self._reasons: list[str] = []  # of each answer token that was asked about
         self.seconds = 0.0
         self.generator = torch.Generator(target.device)
         self.generator.manual_seed(request.sampling.seed)
@@ -377,7 +390,10 @@ class Engine:
         clock = _Clock()
         pending, start = self.emitted[-1], self.cache.length
         tree = self.drafter.propose(
-            pending, self._room(), self.request.sampling, self.generator
+            pending,
+            self._room(),
+            self.request.drafting or self.request.sampling,
+            self.generator,
         )
         clock.draft()
         block = (pending, *tree.tokens)
@@ -407,10 +423,9 @@ class Engine:
     def _decide(self, tree: DraftTree, logits: Tensor) -> TreeDecision:
         """Apply the acceptance rule. logits: [n + 1, V], row 0 the pending token's."""
         self._require_finite(logits)
-        if self.request.sampling.is_greedy:
+        if self.request.sampling.is_greedy and self.request.process is None:
             return verify_tree_greedy(tree, logits.argmax(-1))
-        p = _Distributions(logits, self.request.sampling)
-        return verify_tree(tree, p, self.generator)
+        return verify_tree(tree, _Distributions(self, tree, logits), self.generator)
 
     def _require_finite(self, logits: Tensor) -> None:
         # One maximum per row is enough: NaN and inf both show in it.
@@ -430,7 +445,7 @@ class Engine:
         for token in (*accepted, decision.next_token):
             emitted.append(token)
             self.emitted.append(token)
-            self.finish_reason = self._stop(token)
+            self.finish_reason = self.reason(self.emitted)
             if self.finish_reason:
                 break
         committed = len(self.request.prompt_ids) + len(self.emitted) - 1
@@ -449,12 +464,26 @@ class Engine:
             **clock.read(),
         )
 
-    def _stop(self, token: int) -> str:
-        if token in self.request.eos_token_ids:
+    def reason(self, answer: Sequence[int]) -> str:
+        """Why the answer ends with its last token, "" if it goes on.
+
+        answer: emitted tokens, and perhaps accepted ones that will be. Each token is
+        asked about once, in order, and none after the end: who is asked may count.
+        """
+        known = self._reasons
+        if len(known) < len(answer):
+            known.append((known and known[-1]) or self._ask(answer))
+        return known[len(answer) - 1]
+
+    def _ask(self, answer: Sequence[int]) -> str:
+        request = self.request
+        total = len(request.prompt_ids) + len(answer)
+        if request.ends is not None and request.ends([*request.prompt_ids, *answer]):
+            return "ended"
+        if answer[-1] in request.eos_token_ids:
             return "eos"
-        if len(self.emitted) == self.request.max_new_tokens:
+        if len(answer) == request.max_new_tokens:
             return "length"
-        total = len(self.request.prompt_ids) + len(self.emitted)
         return "context" if total == self.target.max_positions else ""
 
     def _kind(self, tree: DraftTree, decision: TreeDecision) -> str:
@@ -464,16 +493,28 @@ class Engine:
 
 
 class _Distributions(Sequence[Tensor]):
-    """p of every row, computed when it is looked at: most rows of a tree never are."""
+    """p of every row, computed when it is looked at: most rows of a tree never are.
 
-    def __init__(self, logits: Tensor, params: SamplingParams) -> None:
-        self.logits, self.params = logits, params
+    The walk looks at the row of the pending token, then at that of each token that it
+    accepts: at the texts that vanilla decoding goes through, and no others.
+    """
+
+    def __init__(self, engine: Engine, tree: DraftTree, logits: Tensor) -> None:
+        self.engine, self.tree, self.logits = engine, tree, logits
 
     def __len__(self) -> int:
         return len(self.logits)
 
     def __getitem__(self, row: int) -> Tensor:
-        return next_token_distribution(self.logits[row], self.params)
+        request, logits = self.engine.request, self.logits[row]
+        if request.process is not None:
+            path = [self.tree.tokens[node] for node in self.tree.path(row - 1)]
+            answer = [*self.engine.emitted, *path]
+            # Past the end of the answer nobody reads what is drawn here.
+            if not (path and self.engine.reason(answer)):
+                text = [*request.prompt_ids, *answer]
+                logits = request.process(text, logits.clone())
+        return next_token_distribution(logits, request.sampling)
 
 
 def _own_probs(tree: DraftTree) -> tuple[float, ...]:
