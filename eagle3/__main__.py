@@ -268,6 +268,22 @@ def bench(  # noqa: PLR0913  options of a command line
     log.close()
 
 
+@app.command("check-target")
+def check_target(
+    path: Annotated[str, typer.Argument(help="A model folder, or a hub id.")],
+) -> None:
+    """Check that the model at PATH can be a target, and say what is wrong if not.
+
+    Raises SystemExit with code 1 when a check fails.
+    """
+    from eagle3 import conformance
+
+    findings = conformance.check_target(path)
+    conformance.print_findings(path, findings)
+    if not all(finding.passed for finding in findings):
+        raise SystemExit(1)
+
+
 def _of_kinds(questions: list, kinds: list[str]) -> list:
     """The questions of these kinds, all if none is named."""
     known = {question.category for question in questions}

@@ -29,6 +29,7 @@ COMMANDS = (
     "convert",
     "inspect",
     "bench",
+    "check-target",
 )
 
 
