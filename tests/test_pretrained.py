@@ -7,8 +7,8 @@ import json
 import shutil
 
 import pytest
-import transformers
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from tiny import library_says, tiny_model, tokens
 from transformers.utils import logging as library_logging
