@@ -108,8 +108,13 @@ def train(  # noqa: PLR0913  options of a command line
     ] = None,
     num_heads: Annotated[int | None, typer.Option(help="For medusa.")] = None,
     num_layers: Annotated[int | None, typer.Option(help="For draft-lm.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, or cuda for a GPU.")] = "cpu",
 ) -> None:
-    """Train a draft for the default target. Run again to go on."""
+    """Train a draft for the default target. Run again to go on.
+
+    On several processes: torchrun --nproc-per-node 2 -m eagle3 train ...
+    """
+    from eagle3.training import processes
     from eagle3.training.data import load_data
     from eagle3.training.recipe import Start
     from eagle3.training.recipes import new_recipe, require_options
@@ -124,18 +129,20 @@ def train(  # noqa: PLR0913  options of a command line
     }
     options = {name: value for name, value in options.items() if value is not None}
     require_options(recipe, options)
+    processes.join()
     settings = TrainConfig(epochs=epochs, learning_rate=learning_rate, seed=seed)
     sequences, evaluation = load_data(data), load_data(held_out)
     answers = sum(int(sequence.natural_mask().sum()) for sequence in sequences)
-    print(f"{len(sequences)} sequences, {answers} answer tokens")
-    target = load_target()
+    processes.tell(f"{len(sequences)} sequences, {answers} answer tokens")
+    target = load_target(device=processes.own_device(device))
     start = Start(target, sequences, library_model().state_dict())
     method = new_recipe(recipe, start, options)
     trainer = Trainer(target, method, (sequences, evaluation), out, settings)
     trainer.train()
-    method.save(out / "final", torch.float16)
-    print(f"n-alpha on held-out prompts: {trainer.evaluate()}")
-    print(f"draft saved in {out / 'final'}")
+    if processes.rank() == 0:
+        method.save(out / "final", torch.float16)
+    processes.tell(f"n-alpha on held-out prompts: {trainer.evaluate()}")
+    processes.tell(f"draft saved in {out / 'final'}")
 
 
 @app.command()

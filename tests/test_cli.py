@@ -36,7 +36,7 @@ COMMANDS = (
 @pytest.fixture(autouse=True)
 def toy_as_default(monkeypatch):
     """Every command that asks for the default target gets the toy."""
-    monkeypatch.setattr(cli, "load_target", helpers.talking_toy)
+    monkeypatch.setattr(cli, "load_target", lambda device="cpu": helpers.talking_toy())
     monkeypatch.setattr(cli, "library_model", helpers.library_toy)
     monkeypatch.setattr(data_module, "load_target", helpers.talking_toy)
 

@@ -158,9 +158,9 @@ def test_noise_has_the_official_width_and_follows_from_the_step():
     draft, batch = toy_batch()
     seen = []
     draft.forward_ttt = lambda ids, x, at, steps: seen.append(x) or x
-    for seed in (3, 3, 4):
-        generator = torch.Generator().manual_seed(seed)
-        feature_losses(draft, batch, FeatureLossConfig(), generator)
+    recipe = Eagle1Recipe(toy(), draft, FeatureLossConfig())
+    for step in (3, 3, 4):
+        recipe.loss(batch, step)
     for b, length in enumerate(batch.lengths.tolist()):
         noise = (seen[0] - batch.features)[b, :length]
         bound = 0.1 * 512 / length

@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from eagle3.training import processes
+from eagle3.training.metrics import shares
 from eagle3.training.recipe import Start
 from eagle3.training.vocabulary import choose_draft_vocabulary, count_answer_tokens
 
@@ -90,9 +92,10 @@ def soft_cross_entropy(logits: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
     logits: [R, Vs]  of the draft   probs: [R, Vs]  the target's p
     Returns two means over the rows, each []: the cross-entropy in nats with its
     gradient, and the share of rows where draft and target have the same best token.
-    Both are 0 without rows. [Ours]
+    Both are 0 without rows. The means are over the rows of all processes, and each
+    returns its part. [Ours]
     """
-    num_rows = max(1, len(logits))
+    num_rows = processes.total(torch.tensor(len(logits))).clamp(min=1).item()
     # log q(v) = z_v - log sum exp(z), and the p(v) sum to 1.
     losses = logits.logsumexp(-1) - torch.linalg.vecdot(probs, logits)
     agree = logits.argmax(-1) == probs.argmax(-1)
@@ -128,7 +131,7 @@ class ChainCount:
 
     def alphas(self) -> list[float]:
         """n-alpha for every n, 0 where no chain came so far. [Paper, section 4.2]"""
-        return [a / max(1, b) for a, b in zip(self.right, self.reached, strict=True)]
+        return shares(self.right, self.reached)
 
 
 def shift(values: Tensor, count: int) -> Tensor:

@@ -21,6 +21,7 @@ from torch import Tensor
 from eagle3.eagle1 import Eagle1Config, Eagle1Draft
 from eagle3.layers import KeyValue
 from eagle3.target import Target
+from eagle3.training import processes
 from eagle3.training.batches import FeatureBatch, feature_batch
 from eagle3.training.data import Sequence
 from eagle3.training.features import TargetView
@@ -95,12 +96,12 @@ def feature_losses(
     draft: Eagle1Draft,
     batch: Eagle1Batch,
     config: FeatureLossConfig,
-    generator: torch.Generator | None = None,
+    noise: Tensor | None = None,
 ) -> FeatureLosses:
     """Compare the draft's features, and what the head makes of them, with the target's.
 
     draft: gradients reach the joining layer and the decoder layer
-    generator: on the CPU, draws the noise; None adds none
+    noise: [B, T, k]  added to the features that the first step reads
 
     At step s, row i reads the embedding of token i+1+s and the output of step s-1; it
     is compared at i+1+s, and counts where the loss mask is set at i+s. The features
@@ -109,8 +110,8 @@ def feature_losses(
     rows = _counting_rows(draft, batch)
     columns = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
     ids, x = shift(batch.input_ids), draft.fuse(batch.features)
-    if generator is not None:
-        x = x + _noise(batch, config.noise, generator).to(x)
+    if noise is not None:
+        x = x + noise.to(x)
     keys: list[KeyValue] = []
     scores = []
     for s in range(config.steps):
@@ -153,7 +154,8 @@ def _score(
     # Position j is scored by row j - s; the first s positions have no row.
     if step:
         rows = _Rows(*(values[rows.column >= step] for values in rows))
-    count = len(rows.batch) + _TINY
+    # Of the whole batch: several processes divide by the same number.
+    count = processes.total(torch.tensor(len(rows.batch))).item() + _TINY
     guess = x[rows.batch, rows.column - step]  # [R, k]
     distance = F.smooth_l1_loss(guess, rows.feature, reduction="none").mean(-1)
     log_q = draft.logits(guess).float().log_softmax(-1)
@@ -164,10 +166,20 @@ def _score(
     return distance.sum() / count, token / count, top / count, correct / count
 
 
-def _noise(batch: Eagle1Batch, width: float, generator: torch.Generator) -> Tensor:
-    # The official code scales it by 512 / T, per sequence: short texts get more.
-    drawn = torch.rand(batch.features.shape, generator=generator) - 0.5
-    return drawn * (width * 512 / batch.lengths.cpu())[:, None, None]
+def feature_noise(batch: Eagle1Batch, width: float, step: int) -> Tensor:
+    """Uniform noise for the features of a batch: [B, T, k], on the CPU.
+
+    A sequence's noise follows from the step and its place in the batch of all
+    processes, so that padding and the number of processes change nothing. Its width is
+    `width` at 512 tokens, and more where a text is shorter. [Code; the draws: Ours]
+    """
+    noise = torch.zeros(batch.features.shape)
+    for row, length in enumerate(batch.lengths.tolist()):
+        place = processes.rank() + row * processes.world_size()
+        generator = torch.Generator().manual_seed(step * 1_000_003 + place)
+        drawn = torch.rand(length, noise.shape[-1], generator=generator) - 0.5
+        noise[row, :length] = drawn * (width * 512 / length)
+    return noise
 
 
 class Eagle1Recipe(FeatureDraftRecipe):
@@ -198,8 +210,8 @@ class Eagle1Recipe(FeatureDraftRecipe):
         self, batch: Eagle1Batch, step: int
     ) -> tuple[Tensor, dict[str, list[float]]]:
         """The loss [] of one batch; its noise follows from `step` alone. [Code]"""
-        generator = torch.Generator().manual_seed(step)
-        losses = feature_losses(self.model, batch, self.config, generator)
+        noise = feature_noise(batch, self.config.noise, step)
+        losses = feature_losses(self.model, batch, self.config, noise)
         told = losses._asdict()
         del told["total"]
         return losses.total, {name: value.tolist() for name, value in told.items()}

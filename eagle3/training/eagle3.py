@@ -75,4 +75,4 @@ def new_recipe(
     config = DraftConfig.for_target(target.config, draft_vocab_size, target.taps)
     draft = Eagle3Draft(config, target.embedding, vocabulary)
     initialise_from_target(draft, start.weights)
-    return Eagle3Recipe(target, draft, TttConfig(ttt_steps))
+    return Eagle3Recipe(target, draft.to(target.device), TttConfig(ttt_steps))

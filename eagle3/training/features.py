@@ -20,6 +20,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from eagle3.target import Target
+from eagle3.training import processes
 from eagle3.training.data import Sequence
 
 SEQUENCES_PER_FILE = 64
@@ -46,7 +47,9 @@ class FeatureStore:
     """The target's views of a list of sequences, in files under `folder`.
 
     Missing files are computed on construction with a progress bar; a killed run goes
-    on where it stopped. Raises what `look` raises. [Ours]
+    on where it stopped. Several processes share the work and then read all files.
+    Raises what `look` raises, and ValueError when their folder isn't a common one.
+    [Ours]
     """
 
     def __init__(self, target: Target, sequences: list[Sequence], folder: Path):
@@ -58,9 +61,18 @@ class FeatureStore:
         folder.mkdir(parents=True, exist_ok=True)
         identity = _target_identity(target)
         self.paths = [folder / _file_name(identity, group) for group in self.groups]
-        todo = [i for i, path in enumerate(self.paths) if not path.exists()]
-        for i in tqdm(todo, desc="target features", disable=not todo):
+        own = range(processes.rank(), len(self.paths), processes.world_size())
+        todo = [i for i in own if not self.paths[i].exists()]
+        quiet = not todo or processes.rank() != 0
+        for i in tqdm(todo, desc="target features", disable=quiet):
             self._write(i)
+        processes.wait()
+        for path in self.paths:
+            if not path.exists():
+                raise ValueError(
+                    f"{path} was left to another process and isn't here: give all "
+                    "processes the same folder, on a disk that their machines share."
+                )
         self._open: dict[int, object] = {}
 
     def __getitem__(self, index: int) -> TargetView:

@@ -9,6 +9,8 @@ At step s, row i reads the embedding of token i+1+s, is compared with the target
 distribution for token i+2+s, and counts where the loss mask is set at i+s.
 
 Only tensors come in here. What the target said is a `Teacher`; nothing calls a target.
+Of several processes each has some sequences of a batch: whatever is divided here is
+divided by the count of all of them, so that their losses add up.
 """
 
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from eagle3.draft import NUM_TAPS, Eagle3Draft
 from eagle3.layers import KeyValue
+from eagle3.training import processes
 from eagle3.training.batches import FeatureBatch
 
 
@@ -85,7 +88,8 @@ class TttLosses(NamedTuple):
         target's best token is one that the draft knows
     acceptance: [S]  mean over those of sum_v min(p(v), q(v)): the chance that the
         target accepts a token drawn from q, at temperature 1 [Code: SpecForge]
-    A step without such positions has 0 everywhere.
+    A step without such positions has 0 everywhere. With several processes each holds
+    its part of these numbers; num_supervised counts the whole batch.
     """
 
     total: Tensor
@@ -193,19 +197,27 @@ def ttt_loss(
         scores.append(_score(draft, x, rows, s))
         ids = shift(ids)
     sums = _Step(*(torch.stack(values) for values in zip(*scores, strict=True)))
-    num_rows = sums.num_rows.clamp(min=1)  # a step without rows gives 0, not NaN
-    in_mean = num_rows if config.mean_over == "supervised" else ids.numel()
+    # At step s the mask is shifted by s: its first s columns have no row.
+    masked = torch.stack([batch.loss_mask[:, s:].sum() for s in range(config.steps)])
+    masked = processes.total(masked).clamp(min=1)
+    num_supervised = processes.total(sums.num_rows)
+    num_rows = num_supervised.clamp(min=1)  # a step without rows gives 0, not NaN
+    in_mean = num_rows if config.mean_over == "supervised" else _num_positions(ids)
     per_step = sums.loss / in_mean
     weights = config.decay ** torch.arange(config.steps, device=x.device)
-    # At step s the mask is shifted by s: its first s columns have no row.
-    masked = [batch.loss_mask[:, s:].sum() for s in range(config.steps)]
     return TttLosses(
         (weights * per_step).sum(),
         per_step.detach(),
-        sums.num_correct / torch.stack(masked).clamp(min=1),
+        sums.num_correct / masked,
         sums.overlap / num_rows,
-        sums.num_rows,
+        num_supervised,
     )
+
+
+def _num_positions(ids: Tensor) -> int:
+    """B * T of the whole batch, of which each process pads its own share."""
+    num_rows, length = map(torch.tensor, ids.shape)
+    return int(processes.total(num_rows) * processes.largest(length))
 
 
 def _check(draft: Eagle3Draft, batch: TttBatch) -> None:

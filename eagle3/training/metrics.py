@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from eagle3.draft import Eagle3Draft
+from eagle3.training import processes
 from eagle3.training.batches import FeatureBatch
 
 
@@ -33,7 +34,16 @@ def n_alpha(
         for n, (alive, correct) in enumerate(_chains(draft, batch, steps)):
             reached[n] += int(alive.sum())
             right[n] += int((alive & correct).sum())
-    return [a / max(1, b) for a, b in zip(right, reached, strict=True)]
+    return shares(right, reached)
+
+
+def shares(right: list[int], reached: list[int]) -> list[float]:
+    """How many of the reached were right, counted over all processes; 0 for 0 of 0.
+
+    [Ours]
+    """
+    counts = processes.total(torch.tensor([right, reached]))
+    return [a / max(1, b) for a, b in zip(*counts.tolist(), strict=True)]
 
 
 def _chains(

@@ -40,7 +40,10 @@ class Recipe(Protocol):
         """The loss [] with its gradient, and numbers for the log.
 
         step: optimizer steps done so far. Whatever is drawn at random must follow from
-        it, so that a resumed run draws the same. [Ours]
+        it, so that a resumed run draws the same.
+
+        With several processes, loss and numbers are this one's parts: they are divided
+        by counts of the whole batch and add up to its own. [Ours]
         """
 
     def evaluate(self, batches: Iterable[Any]) -> list[float]:

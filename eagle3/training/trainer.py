@@ -5,6 +5,15 @@ section 4] The learning rate fits a small draft and a short run. [Ours] Everythi
 random is a function of the seed and the step, and checkpoints hold the optimizer's
 state, so a killed run that is started again ends with the same weights bit for bit
 (same machine, same threads).
+
+Several processes share one run when torchrun or accelerate starts them:
+
+    torchrun --nproc-per-node 2 -m eagle3 train --data ... --held-out ... --out ...
+    accelerate launch --multi_gpu --num_processes 2 -m eagle3 train ...
+
+with `--device cuda` for a GPU each. They need one common folder, on several machines a
+shared one. The batch is split between them, the sequences and their order are those of
+one process, and so are losses and weights up to rounding: see `processes`.
 """
 
 import json
@@ -20,6 +29,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from eagle3.target import Target
+from eagle3.training import processes
 from eagle3.training.data import Sequence
 from eagle3.training.features import FeatureStore
 from eagle3.training.recipe import Recipe, digest
@@ -33,7 +43,8 @@ LOG_FILE = "log.jsonl"
 class TrainConfig:
     """One training run.
 
-    epochs: passes over the data      batch_size: sequences per optimizer step
+    epochs: passes over the data
+    batch_size: sequences per optimizer step, of all processes together
     learning_rate, warmup_steps: see `learning_rate_at`
     max_grad_norm: gradients are clipped to this norm
     log_every, evaluate_every: in optimizer steps; a checkpoint follows an evaluation
@@ -85,8 +96,9 @@ class Trainer:
 
     step: optimizer steps done      num_steps: of the whole run
 
-    Raises ValueError when the data don't fill one batch, or when none or all of their
-    tokens are answers. [Paper, section 4; Ours]
+    Raises ValueError when the data don't fill one batch, when a batch doesn't give
+    every process a sequence, or when none or all of the tokens are answers. [Paper,
+    section 4; Ours]
     """
 
     def __init__(
@@ -97,6 +109,7 @@ class Trainer:
         folder: Path,
         config: TrainConfig,
     ):
+        processes.join()
         self.recipe, self.folder = recipe, folder
         self.config = config
         self.sequences, self.held_out = data
@@ -121,13 +134,19 @@ class Trainer:
         recipe, FloatingPointError when the loss is not finite. [Ours]
         """
         self._resume()
-        with tqdm(total=self.num_steps, initial=self.step, desc="training") as bar:
+        processes.copy_from_first(self.parameters.values())
+        with tqdm(
+            total=self.num_steps,
+            initial=self.step,
+            desc="training",
+            disable=processes.rank() != 0,
+        ) as bar:
             for batch in self._batches():
                 told = self._update(batch)
                 self.step += 1
                 bar.update()
                 if self.step % self.config.log_every == 0:
-                    self._log(told)
+                    self._log({name: _total(told[name]) for name in told})
                 if self._is_time(self.config.evaluate_every):
                     alphas = self.evaluate()
                     self._log({"n_alpha": alphas})
@@ -137,7 +156,10 @@ class Trainer:
                     )
 
     def evaluate(self) -> list[float]:
-        """n-alpha on the held-out greedy answers. [Paper, section 4.2]"""
+        """n-alpha on the held-out greedy answers, which the processes share out.
+
+        [Paper, section 4.2]
+        """
         return self.recipe.evaluate(self._held_out_batches())
 
     def _is_time(self, every: int) -> bool:
@@ -148,13 +170,16 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss, told = self.recipe.loss(batch, self.step)
-        if not torch.isfinite(loss):
+        whole = processes.total(loss)
+        if not torch.isfinite(whole):
             raise FloatingPointError(
-                f"the loss is {loss.item()} at step {self.step}: start again "
+                f"the loss is {whole.item()} at step {self.step}: start again "
                 "from the last checkpoint with a smaller learning rate."
             )
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        for parameter in self.parameters.values():
+            parameter.grad = processes.total(parameter.grad)
         torch.nn.utils.clip_grad_norm_(
             self.parameters.values(), self.config.max_grad_norm
         )
@@ -170,11 +195,14 @@ class Trainer:
             first = self.step - epoch * self.steps_per_epoch
             for number in range(first, self.steps_per_epoch):
                 chosen = order[number * size : (number + 1) * size]
-                yield self._batch(self.sequences, self.views, chosen)
+                share = chosen[processes.rank() :: processes.world_size()]
+                yield self._batch(self.sequences, self.views, share)
 
     def _held_out_batches(self) -> Iterator[Any]:
-        for i in range(0, len(self.held_out), 4):
-            chosen = list(range(i, min(i + 4, len(self.held_out))))
+        size = 4
+        first, every = processes.rank() * size, processes.world_size() * size
+        for i in range(first, len(self.held_out), every):
+            chosen = list(range(i, min(i + size, len(self.held_out))))
             yield self._batch(self.held_out, self.held_out_views, chosen)
 
     def _batch(self, sequences, views, chosen: list[int]) -> Any:
@@ -183,11 +211,19 @@ class Trainer:
         )
 
     def _log(self, entry: dict) -> None:
+        if processes.rank() != 0:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / LOG_FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": self.step} | entry) + "\n")
 
     def _save(self) -> None:
+        """Process 0 writes a checkpoint; no other goes on before it is there."""
+        if processes.rank() == 0:
+            self._write_checkpoint()
+        processes.wait()
+
+    def _write_checkpoint(self) -> None:
         """Write a checkpoint folder, then point the state file at it."""
         name = f"step-{self.step:06d}"
         self.recipe.save(self.folder / name, torch.float32)
@@ -220,6 +256,7 @@ class Trainer:
             "config": asdict(self.config),
             "recipe": self.recipe.identity(),
             "data": digest(*(fact for pair in facts for fact in pair)),
+            "number of processes": processes.world_size(),
         }
 
     def _require_same_run(self, state: dict) -> None:
@@ -233,7 +270,7 @@ class Trainer:
     def _forget_log(self) -> None:
         """Drop log entries of steps that a kill has undone: they will come again."""
         path = self.folder / LOG_FILE
-        if path.exists():
+        if processes.rank() == 0 and path.exists():
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if _is_entry_until(line, self.step)]
             path.write_text("".join(kept), encoding="utf-8")
@@ -255,6 +292,11 @@ class Trainer:
             }
 
 
+def _total(numbers: list[float]) -> list[float]:
+    """Sums over all processes: what a recipe tells of its share adds up."""
+    return processes.total(torch.tensor(numbers, dtype=torch.float64)).tolist()
+
+
 def _is_entry_until(line: str, step: int) -> bool:
     try:
         return json.loads(line)["step"] <= step
@@ -267,6 +309,11 @@ def _check_sequences(sequences: list[Sequence], batch_size: int) -> None:
         raise ValueError(
             f"{len(sequences)} sequences don't fill one batch of {batch_size}: "
             "generate more data."
+        )
+    if batch_size < processes.world_size():
+        raise ValueError(
+            f"a batch of {batch_size} can't be shared by {processes.world_size()} "
+            "processes: start fewer, or set a batch_size of one sequence for each."
         )
     num_tokens = sum(len(sequence.token_ids) for sequence in sequences)
     num_answer = sum(int(sequence.natural_mask().sum()) for sequence in sequences)
