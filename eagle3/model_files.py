@@ -185,7 +185,7 @@ def read_json(path: Path) -> Any:
             f"There is no draft in '{path.parent}': config.json cannot be read; give "
             "the folder of a draft."
         ) from error
-    except ValueError as error:  # bad JSON or bad utf-8
+    except (ValueError, RecursionError) as error:  # bad JSON or bad utf-8
         raise CheckpointError(
             f"'{path}' is not valid JSON ({error}); copy the file again."
         ) from error

@@ -275,6 +275,20 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "odd heads": (config(num_attention_heads=5), "does not divide into 5 heads"),
     "sliding window": (config(sliding_window=128), "'sliding_window' is 128"),
     "quantized": (config(quantization_config={"bits": 4}), "'quantization_config' is"),
+    "text for a base": (config(rope_theta="1e4"), "'rope_theta' is '1e4'"),
+    "text in a scaling": (
+        config(rope_scaling={"type": "linear", "factor": "4"}),
+        "'rope_scaling.factor' is '4', but must be a number",
+    ),
+    "a list for a scaling": (
+        config(rope_scaling=[4]),
+        "'rope_scaling' is \\[4\\], but",
+    ),
+    "endless eps": (config(rms_norm_eps=float("inf")), "'rms_norm_eps' is inf"),
+    "nested too deep": (
+        lambda f: (f / "config.json").write_text("[" * 100_000, "utf-8"),
+        "is not valid JSON",
+    ),
     "gelu": (config(hidden_act="gelu"), "'hidden_act' is 'gelu', .* only 'silu'"),
 }
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from foreign import (
+    EAGLE1,
     LLAMA3,
     OFFICIAL,
     TARGET,
@@ -446,3 +447,43 @@ def test_facts_of_a_checkpoint():
     assert not facts.own_embedding and not facts.misfits and not facts.notes
     assert describe(OFFICIAL).taps is None
     assert open_stored(TARGET.parent / "draft_eagle1").method == "eagle1"
+
+
+def test_a_published_eagle1_embedding_is_left_out_only_if_it_is_the_targets(tmp_path):
+    folder = copy(EAGLE1, tmp_path / "in")
+    embedding = oracle_target().embedding.half()
+    put(folder, weights(folder) | {"embed_tokens.weight": embedding})
+    with pytest.raises(CheckpointError, match="name the target to compare it"):
+        convert(folder, tmp_path / "no", "eagle3")
+    convert(folder, tmp_path / "ours", "eagle3", str(TARGET))
+    convert(tmp_path / "ours", tmp_path / "back", "official")
+    assert_same(weights(tmp_path / "back"), weights(EAGLE1))
+    convert(folder, tmp_path / "same", "official")
+    assert_same(weights(tmp_path / "same"), weights(folder))
+    put(folder, weights(folder) | {"embed_tokens.weight": embedding * 2})
+    with pytest.raises(CheckpointError, match="but differs"):
+        convert(folder, tmp_path / "no", "eagle3", str(TARGET))
+
+
+def test_a_target_that_the_draft_was_not_made_for_is_refused(tmp_path):
+    folder = edit(copy(OFFICIAL, tmp_path / "in"), vocab_size=255)
+    values = weights(folder)
+    put(folder, values | {"t2d": values["t2d"][:-1].clone()})
+    with pytest.raises(CheckpointError, match="with vocab_size 255, this one has 256"):
+        convert(folder, tmp_path / "no", "speculators", str(TARGET))
+    assert not (tmp_path / "no").exists()
+
+
+def test_taps_that_are_another_depths_default_are_written(tmp_path):
+    """(2, 3, 4) is the default at 7 layers; at 8 an engine must be told."""
+    base = official_draft(ROPES["draft_forward_theta10000"])
+    draft = Eagle3Draft(
+        replace(base.config, taps=(2, 3, 4)), base.embed.weight, base.d2t
+    )
+    save_draft(draft, tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "seven", "sglang")
+    assert "eagle_config" not in read_config(tmp_path / "seven")
+    convert(tmp_path / "ours", tmp_path / "eight", "sglang", str(TARGET))
+    assert read_config(tmp_path / "eight")["eagle_config"][IDS] == [1, 2, 3]
+    with pytest.raises(CheckpointError, match="official code always taps"):
+        convert(tmp_path / "ours", tmp_path / "no", "official", str(TARGET))

@@ -297,7 +297,7 @@ def test_specforges_file_with_an_embedding_and_mixed_dtypes(tmp_path, name):
     convert(folder, tmp_path / "sglang", "sglang", str(TARGET))
     assert_same(weights(tmp_path / "sglang"), weights(OFFICIAL))
     put(folder, weights(folder) | {"embed_tokens.weight": embedding + 1})
-    with pytest.raises(CheckpointError, match="its own, but differs"):
+    with pytest.raises(CheckpointError, match="is in the file, but differs"):
         convert(folder, tmp_path / "no", "sglang", str(TARGET))
     assert not (tmp_path / "no").exists()
 
@@ -332,3 +332,44 @@ def test_the_recorded_speculators_config_opens(tmp_path):
     draft = load_draft(folder, oracle_target())
     with torch.no_grad():
         assert_official_outputs(draft, "draft_forward_theta10000")
+
+
+def test_eagle31_gives_the_numbers_of_the_speculators_package(tmp_path):
+    """Three steps of training-time test; what a step reads is its predecessor's."""
+    folder = as_format("speculators", tmp_path)
+    edit(folder, fc_norm=True, norm_output=True)
+    new = dict(tensors("speculators_eagle31"))
+    want = new.pop("logits")
+    put(folder, weights(folder) | new)
+    draft = load_draft(folder, oracle_target())
+    given = tensors("draft_forward_theta10000")
+    ids, x = given["prefill.input_ids"], draft.fuse(given["prefill.features"])
+    steps = []
+    with torch.no_grad():
+        for k in range(3):
+            x = draft.forward_ttt(ids.roll(-k, 1), x, torch.arange(12) + k, steps)
+            got = draft.logits(x)[0, : 12 - k]
+            torch.testing.assert_close(got, want[k, : 12 - k], rtol=0, atol=ATOL_LOGITS)
+
+
+def test_the_speculators_package_itself_loads_ours(tmp_path):
+    """Where it is installed; its schema is compared above in any case."""
+    eagle3 = pytest.importorskip("speculators.models.eagle3")
+    convert(OFFICIAL, tmp_path, "speculators", str(TARGET))
+    config = eagle3.Eagle3SpeculatorConfig.from_pretrained(tmp_path)
+    config.transformer_layer_config._attn_implementation = "eager"
+    model = eagle3.Eagle3DraftModel.from_pretrained(tmp_path, config=config).float()
+    heard = []
+    model.lm_head.register_forward_hook(lambda _, __, logits: heard.append(logits))
+    given = tensors("draft_forward_theta10000")
+    with torch.no_grad():
+        model.eval()(
+            hidden_states=given["prefill.features"],
+            input_ids=given["prefill.input_ids"],
+            document_ids=torch.zeros(1, 12, dtype=torch.long),
+            position_ids=torch.arange(12)[None],
+            ttt_steps=1,
+        )
+    torch.testing.assert_close(
+        heard[0], given["prefill.logits"], rtol=0, atol=ATOL_LOGITS
+    )

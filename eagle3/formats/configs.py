@@ -5,6 +5,7 @@ one value that our draft computes; any other key is refused by name. A flag that
 read is how drafts come to accept nothing. [Ours]
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -203,7 +204,7 @@ def _faults(flat: Mapping[str, Any]) -> list[str]:
     found = []
     for key, kind in _SIZES.values():
         value = flat.get(key)
-        if type(value) not in {int, kind} or not value > 0:
+        if type(value) not in {int, kind} or not 0 < value < math.inf:
             said = "is missing" if value is None else f"is {value!r}"
             found.append(f"'{key}' {said}, but must be a positive number")
     for key in _OPTIONAL_SIZES:
@@ -213,6 +214,7 @@ def _faults(flat: Mapping[str, Any]) -> list[str]:
     for key in ("rope_scaling", "rope_parameters", "eagle_config"):
         if flat.get(key) is not None and not isinstance(flat[key], dict):
             return [*found, f"'{key}' is {flat[key]!r}, but must be a table or null"]
+    found += _rope_faults(flat)
     for key in ("fc_norm", "norm_output"):
         if flat.get(key) not in (None, True, False):
             found.append(f"'{key}' is {flat[key]!r}, but must be true or false")
@@ -225,6 +227,19 @@ def _faults(flat: Mapping[str, Any]) -> list[str]:
     ]
     found += [f"'{key}' is a key that this reader doesn't know" for key in unknown]
     return found
+
+
+def _rope_faults(flat: Mapping[str, Any]) -> list[str]:
+    values = {"rope_theta": flat.get("rope_theta")}
+    for table in ("rope_scaling", "rope_parameters"):
+        for key, value in (flat.get(table) or {}).items():
+            if key not in ("rope_type", "type"):
+                values[f"{table}.{key}"] = value
+    return [
+        f"'{key}' is {value!r}, but must be a number"
+        for key, value in values.items()
+        if value is not None and type(value) not in (int, float)
+    ]
 
 
 def _fixed(

@@ -36,7 +36,8 @@ def convert(
 def _target(stored: Stored, format_name: str, source: str | None) -> Any:
     if source is None:
         return None
-    if format_name == "sglang" and stored.own_embedding:  # its embedding is compared
+    drops = format_name == "sglang" or stored.method == "eagle1"
+    if drops and stored.own_embedding:  # the two embeddings are compared
         from eagle3.target import load_target  # here: it imports transformers
 
         return load_target(source)

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from eagle3.formats.embedding import is_rounded_copy
+from eagle3.formats.facts import size_misfits
 from eagle3.formats.names import LAYERS_0, MIDLAYER, their_name
 from eagle3.formats.ropes import mirrored_rope, new_rope, official_rope
 from eagle3.formats.shapes import EAGLE1, EAGLE3
@@ -21,7 +22,7 @@ from eagle3.formats.stored import Stored
 from eagle3.formats.taps import Taps, as_outputs, depth_of
 from eagle3.formats.vocabulary import to_offsets
 from eagle3.model_files import save_model, write_files
-from eagle3.weight_files import CheckpointError
+from eagle3.weight_files import CheckpointError, refuse
 
 _IDS = "eagle_aux_hidden_state_layer_ids"
 
@@ -43,11 +44,10 @@ def write_stored(
             f"there is no format '{format_name}': take one of "
             f"{', '.join(FORMAT_NAMES)}."
         )
-    num_layers = None if target is None else target.num_layers
+    if target is not None:
+        refuse(size_misfits(stored, target), "name the target of this draft")
     if format_name == "eagle3":
-        config = stored.config(num_layers)
-        layout = EAGLE1 if stored.method == "eagle1" else EAGLE3
-        save_model(layout, config, stored.read(), folder, dtype=None)
+        _write_ours(stored, folder, target)
         return
     if stored.method == "eagle1":
         tensors, config = _eagle1(stored, format_name)
@@ -56,6 +56,15 @@ def write_stored(
         config = _WRITERS[format_name](stored, tensors, _known_taps(stored), target)
         tensors = _their_tensors(stored, tensors, format_name)
     write_files(tensors, config, folder)
+
+
+def _write_ours(stored: Stored, folder: str | Path, target: Any) -> None:
+    config = stored.config(None if target is None else target.num_layers)
+    tensors = stored.read()
+    if stored.method == "eagle1" and stored.own_embedding:
+        _drop_embedding(tensors, target)
+    layout = EAGLE1 if stored.method == "eagle1" else EAGLE3
+    save_model(layout, config, tensors, folder, dtype=None)
 
 
 def _known_taps(stored: Stored) -> Taps | None:
@@ -150,14 +159,20 @@ def _official(
             f"The official code has heads of hidden_size / num_heads, not of head_dim "
             f"{size['head_dim']}; choose another format."
         )
-    depth = None if taps is None else depth_of(taps)
-    asked = depth if target is None else target.num_layers
-    if taps is not None and (depth is None or depth != asked):
+    if not _is_default(taps, target):
         raise CheckpointError(
             f"The official code always taps (2, L // 2, L - 3), but the draft reads "
             f"{taps}; choose another format."
         )
     return _flat(stored, tensors) | official_rope(size["rope"])
+
+
+def _is_default(taps: Taps | None, target: Any) -> bool:
+    """Whether an engine that is told no taps takes these."""
+    if taps is None:
+        return True
+    depth = depth_of(taps)
+    return depth is not None and (target is None or depth == target.num_layers)
 
 
 def _specforge(
@@ -167,7 +182,7 @@ def _specforge(
     config = _flat(stored, tensors) | mirrored_rope(stored.settings.sizes["rope"])
     if stored.settings.sizes["fc_norm"]:
         config["fc_norm"] = True
-    if taps is not None and depth_of(taps) is None:
+    if not _is_default(taps, target):
         config[_IDS] = list(taps)  # inputs of layers: vLLM
         outputs = {"use_aux_hidden_state": True, _IDS: list(as_outputs(taps))}
         config["eagle_config"] = outputs  # SpecForge, SGLang
@@ -179,7 +194,7 @@ def _sglang(
 ) -> dict[str, Any]:
     _refuse_switches(stored, "sglang", "fc_norm", "feed_normed")
     size = stored.settings.sizes
-    if taps is not None and depth_of(taps) is None and taps[0] != 2:
+    if not _is_default(taps, target) and taps[0] != 2:
         raise CheckpointError(
             f"SGLang's versions number taps that don't begin with layer 2 in two ways, "
             f"so {taps} can't be written for it; use vLLM."
@@ -192,10 +207,10 @@ def _sglang(
 def _drop_embedding(tensors: dict[str, Tensor], target: Any) -> None:
     embedding = getattr(target, "embedding", None)
     if embedding is None or not is_rounded_copy(tensors["embed.weight"], embedding):
-        why = "so name the target to compare it" if embedding is None else "but differs"
+        why = "name the target to compare it" if embedding is None else "but differs"
         raise CheckpointError(
-            "SGLang takes the embedding of a draft of this width from the target; "
-            f"'embed.weight' of this draft is its own, {why}."
+            "The embedding of such a draft is taken from the target when it is loaded; "
+            f"'embed_tokens.weight' is in the file, {why}."
         )
     del tensors["embed.weight"]
 

@@ -124,10 +124,16 @@ def _notes(stored: Stored) -> list[str]:
     return notes
 
 
-def _misfits(stored: Stored, target: Any) -> list[str]:
+def size_misfits(stored: Stored, target: Any) -> list[str]:
+    """Why the sizes of a draft are not this target's; none if they are.
+
+    target: anything with hidden_size and vocab_size
+
+    [Ours]
+    """
     sizes = stored.settings.sizes
     width = sizes.get("target_hidden_size", sizes["hidden_size"])
-    found = [
+    return [
         f"made for a target with {name} {ours}, this one has {theirs}"
         for name, ours, theirs in (
             ("hidden_size", width, target.hidden_size),
@@ -135,6 +141,10 @@ def _misfits(stored: Stored, target: Any) -> list[str]:
         )
         if ours != theirs
     ]
+
+
+def _misfits(stored: Stored, target: Any) -> list[str]:
+    found = size_misfits(stored, target)
     return found if stored.method == "eagle1" else found + _tap_misfits(stored, target)
 
 
