@@ -26,7 +26,7 @@ from foreign import (
 from oracles import ATOL_HIDDEN, ATOL_LOGITS, FOLDER, ROPES, official_draft, tensors
 from oracles import meta as oracle_meta
 
-from eagle3.checkpoint import CheckpointError, load_draft, save_draft
+from eagle3.checkpoint import SHIPPED, CheckpointError, load_draft, save_draft
 from eagle3.eagle1 import Eagle1Draft
 from eagle3.formats.convert import convert
 from eagle3.formats.export import FORMAT_NAMES, write_stored
@@ -359,6 +359,8 @@ def test_the_speculators_package_itself_loads_ours(tmp_path):
     config = eagle3.Eagle3SpeculatorConfig.from_pretrained(tmp_path)
     config.transformer_layer_config._attn_implementation = "eager"
     model = eagle3.Eagle3DraftModel.from_pretrained(tmp_path, config=config).float()
+    # Its own way to the target's embedding depends on what memory held before.
+    model.embed_tokens.weight.data = oracle_target().embedding.clone()
     heard = []
     model.lm_head.register_forward_hook(lambda _, __, logits: heard.append(logits))
     given = tensors("draft_forward_theta10000")
@@ -373,3 +375,16 @@ def test_the_speculators_package_itself_loads_ours(tmp_path):
     torch.testing.assert_close(
         heard[0], given["prefill.logits"], rtol=0, atol=ATOL_LOGITS
     )
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_shipped_draft_goes_everywhere_and_comes_back(tmp_path, real_target, name):
+    """Its taps are the default of 30 layers, so that every format can say them."""
+    want = load_draft(None, real_target)
+    write_stored(open_stored(SHIPPED), tmp_path, name, real_target)
+    got = load_draft(tmp_path, real_target)
+    assert got.config == want.config
+    assert_same(got.state_dict(), want.state_dict())
+    stored, kept = weights(tmp_path), weights(SHIPPED)
+    assert torch.equal(stored["fc.weight"], kept["fc.weight"])  # still float16

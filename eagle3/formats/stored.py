@@ -163,7 +163,7 @@ def _open_ours(folder: Path) -> Stored:
     sizes = dict(vars(config))
     taps = StoredTaps(sizes.pop("taps", None))
     own = sizes.pop("own_embedding", False)
-    settings = Settings(False, sizes, taps, "rope")
+    settings = Settings(False, sizes, taps, "as written down")
     method = "eagle3" if isinstance(config, DraftConfig) else "eagle1"
     return Stored(folder, "eagle3", method, settings, own)
 
