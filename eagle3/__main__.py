@@ -18,7 +18,7 @@ from eagle3.target import fetch_default_model, library_model, load_target
 
 app = typer.Typer(
     help="EAGLE-3 speculative decoding: fetch, generate, generate-data, train, "
-    "evaluate, convert, inspect, bench.",
+    "evaluate, convert, inspect, doctor, check-target, bench.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -211,6 +211,20 @@ def inspect(
 ) -> None:
     """Say what a draft checkpoint is, and what of it does not fit a target."""
     show(path, target)
+
+
+@app.command()
+def doctor(
+    draft: Annotated[
+        Path | None, typer.Argument(help="A draft folder; the shipped draft if none.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Folder or hub id.")] = None,
+) -> None:
+    """Say why a draft's acceptance is low, and what to do. Fails if it has a fault."""
+    from eagle3.doctor.report import examine
+
+    cause = examine(draft, target).cause
+    raise typer.Exit(int(cause is not None and cause.verdict == "fault"))
 
 
 @app.command()

@@ -28,6 +28,7 @@ COMMANDS = (
     "shrink-vocabulary",
     "convert",
     "inspect",
+    "doctor",
     "bench",
     "check-target",
 )
