@@ -134,7 +134,7 @@ def imported_names() -> set[str]:
                     names |= {alias.name.split(".")[0] for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and not node.level:
                     names.add(str(node.module).split(".")[0])
-    ours = {path.stem for path in ROOT.glob("t*/*.py")} | {"eagle3"}
+    ours = {path.stem for path in ROOT.glob("t*/*.py")} | {"eagle3", "exercises"}
     return names - ours - set(sys.stdlib_module_names)
 
 
