@@ -72,7 +72,9 @@ class WeightFile:
     def read(self, names: Iterable[str]) -> dict[str, Tensor]:
         """The tensors [...] of these names, in memory of their own. [Ours]"""
         if self._loaded is not None:
-            return {name: self._loaded[name].detach().clone() for name in names}
+            found = {name: self._loaded[name].detach() for name in names}
+            rows = torch.contiguous_format  # a view may be transposed or cut
+            return {n: t.clone(memory_format=rows) for n, t in found.items()}
         with safe_open(self.path, framework="pt", device="cpu") as file:
             return {name: file.get_tensor(name) for name in names}
 

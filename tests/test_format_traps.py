@@ -174,6 +174,12 @@ def test_a_key_that_is_said_twice_and_differently_is_refused(speculators):
     refused(speculators, r"'attention_bias' is True at the top, but False in")
 
 
+def test_a_flag_in_a_place_where_nobody_reads_it_is_refused(speculators):
+    layer = read_config(speculators)["transformer_layer_config"]
+    edit(speculators, transformer_layer_config=layer | {"norm_output": True})
+    refused(speculators, "'norm_output' stands in 'transformer_layer_config', where")
+
+
 def test_a_flag_that_nobody_knows_is_refused(official):
     edit(official, residual_multiplier=0.5, eagle_config={"rescale": True})
     message = refused(official, "'residual_multiplier' is a key that this reader doesn")

@@ -56,6 +56,16 @@ _FIXED: dict[str, tuple[Any, ...]] = {
     "quantization_config": (None,),
     "compression_config": (None,),
 }
+# speculators: keys of the draft, not of its layer
+_TOP_ONLY = {
+    "draft_vocab_size",
+    "target_hidden_size",
+    "eagle_aux_hidden_state_layer_ids",
+    "norm_before_residual",
+    "norm_before_fc",
+    "fc_norm",
+    "norm_output",
+}
 # What describes files, training, text generation or the target, not the draft's maths.
 # `bias` is EAGLE-1's: it is read there. `num_hidden_layers` is ignored by the official
 # code and wrong in a published file; how many layers there are is seen in the tensors.
@@ -91,6 +101,7 @@ _EAGLE_CONFIG: dict[str, tuple[Any, ...]] = {
     "norm_before_fc": (False, None),
 }
 _IDS = "eagle_aux_hidden_state_layer_ids"
+# SpecForge#879 turned the flag round; no key of the file says which is meant. [Code]
 _DOUBLE_MEANING = (
     "'norm_output' is set, which SpecForge took for 'norm before the head' until "
     "September 2026 and SGLang and later SpecForge take for 'feed the normed output "
@@ -141,7 +152,7 @@ def read_eagle3(raw: Mapping[str, Any]) -> Settings:
         "draft_vocab_size": flat.get("draft_vocab_size") or flat["vocab_size"],
         "target_hidden_size": flat.get("target_hidden_size") or flat["hidden_size"],
         "fc_norm": bool(flat.get("fc_norm")),
-        "feed_normed": nested is not None and bool(raw.get("norm_output")),
+        "feed_normed": bool(raw.get("norm_output")),  # flat ones were refused above
     }
     rope = read_rope(flat if nested is None else nested)
     return Settings(
@@ -258,6 +269,10 @@ def _speculators_faults(raw: Mapping[str, Any], nested: Mapping[str, Any]) -> li
         "'transformer_layer_config'"
         for key in sorted(raw.keys() & nested.keys() & (_READ | _FIXED.keys()))
         if raw[key] != nested[key]
+    ]
+    found += [
+        f"'{key}' stands in 'transformer_layer_config', where no engine reads it"
+        for key in sorted(nested.keys() & _TOP_ONLY)
     ]
     kind = raw.get("speculators_model_type")
     if kind != "eagle3":

@@ -11,7 +11,6 @@ import torch
 from eagle3.formats.stored import Stored, open_stored
 from eagle3.formats.taps import StoredTaps, Taps, as_outputs
 from eagle3.rope import RopeConfig
-from eagle3.weight_files import CheckpointError
 
 FORMATS = {
     "eagle3": "this package's own layout",
@@ -151,7 +150,7 @@ def _misfits(stored: Stored, target: Any) -> list[str]:
 def _tap_misfits(stored: Stored, target: Any) -> list[str]:
     try:
         taps = stored.settings.taps.resolve(target.num_layers)
-    except (CheckpointError, ValueError) as error:
+    except ValueError as error:
         return [str(error)]
     found = []
     if taps[-1] >= target.num_layers:
