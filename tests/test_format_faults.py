@@ -16,10 +16,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from foreign import OFFICIAL, as_format, copy, edit, oracle_target, put, weights
+from foreign import (
+    OFFICIAL,
+    as_format,
+    copy,
+    edit,
+    oracle_target,
+    put,
+    read_config,
+    weights,
+)
 
 from eagle3.checkpoint import CheckpointError, load_draft
+from eagle3.formats import configs
 from eagle3.formats.convert import convert
+from eagle3.formats.stored import open_stored
 
 Q, UP, DOWN = (
     "midlayer.self_attn.q_proj.weight",
@@ -274,6 +285,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "negative eps": (config(rms_norm_eps=-1e-5), "'rms_norm_eps' is -1e-05"),
     "odd heads": (config(num_attention_heads=5), "does not divide into 5 heads"),
     "sliding window": (config(sliding_window=128), "'sliding_window' is 128"),
+    "a sliding layer": (
+        config(layer_types=["sliding_attention"]),
+        r"'layer_types' is \['sliding_attention'\], but a draft's",
+    ),
     "quantized": (config(quantization_config={"bits": 4}), "'quantization_config' is"),
     "text for a base": (config(rope_theta="1e4"), "'rope_theta' is '1e4'"),
     "text in a scaling": (
@@ -381,3 +396,31 @@ for folder in sys.argv[1:]:
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(cases)
+
+
+ODD = [None, True, -1, 0, 1.5, 10**30, "x", [], [[1]], {}, {"x": 1}, {"type": "x"}]
+
+
+@pytest.mark.parametrize("name", ["official", "speculators"])
+def test_any_value_in_a_config_gives_a_draft_or_a_sentence(tmp_path, name):
+    folder = as_format(name, tmp_path)
+    raw = read_config(folder)
+    layer = raw.get("transformer_layer_config", {})
+    keys = configs._READ | configs._FIXED.keys() | raw.keys()
+    for key in sorted(keys):
+        for value in ODD:
+            edit(folder, **raw | {key: value})
+            said = opened(folder)
+            if layer and key in layer:
+                edit(folder, **raw | {"transformer_layer_config": layer | {key: value}})
+                said += opened(folder)
+            assert "\n" not in said, key
+
+
+def opened(folder: Path) -> str:
+    """What is said against it, if anything; any other error fails the test."""
+    try:
+        open_stored(folder).config(8)
+    except ValueError as error:
+        return str(error)
+    return ""

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import transformers
 from foreign import (
     EAGLE1,
     LLAMA3,
@@ -493,3 +494,18 @@ def test_taps_that_are_another_depths_default_are_written(tmp_path):
     assert read_config(tmp_path / "eight")["eagle_config"][IDS] == [1, 2, 3]
     with pytest.raises(CheckpointError, match="official code always taps"):
         convert(tmp_path / "ours", tmp_path / "no", "official", str(TARGET))
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3"])
+def test_every_key_that_transformers_writes_is_known(official, speculators, family):
+    """A config that was saved whole, as old and new versions do."""
+    kind = getattr(transformers, f"{family}Config")
+    sizes = read_config(speculators)["transformer_layer_config"]
+    sizes = {
+        k: v for k, v in sizes.items() if k not in ("model_type", "rope_parameters")
+    }
+    layer = kind(**sizes).to_dict()
+    edit(official, **layer)
+    edit(speculators, transformer_layer_config=layer)
+    for folder in (official, speculators):
+        assert load_draft(folder, oracle_target()).config.rope.theta == 10_000.0

@@ -39,6 +39,7 @@ _READ = {key for key, _ in _SIZES.values()} | {
     "eagle_config",
     "fc_norm",
     "norm_output",
+    "layer_types",
 }
 # key -> the values that our draft computes; a key that is not there has the first one
 _FIXED: dict[str, tuple[Any, ...]] = {
@@ -50,7 +51,6 @@ _FIXED: dict[str, tuple[Any, ...]] = {
     "norm_before_residual": (False, None),
     "use_sliding_window": (False, None),
     "sliding_window": (None,),
-    "layer_types": (["full_attention"], None),
     "logit_scale": (None, 1.0),
     "is_causal": (True,),
     "quantization_config": (None,),
@@ -229,6 +229,9 @@ def _faults(flat: Mapping[str, Any]) -> list[str]:
     for key in ("fc_norm", "norm_output"):
         if flat.get(key) not in (None, True, False):
             found.append(f"'{key}' is {flat[key]!r}, but must be true or false")
+    kinds = flat.get("layer_types") or []
+    if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
+        found.append(f"'layer_types' is {kinds}, but a draft's attention is full")
     found += _fixed(flat, _FIXED, "")
     inner = flat.get("eagle_config") or {}
     found += _fixed(inner, _EAGLE_CONFIG, "eagle_config.")
