@@ -170,7 +170,8 @@ def _process(
         # They may keep what they are given, so it should be usual tensors.
         with torch.inference_mode(False), torch.no_grad():
             ids = torch.tensor([text], device=device)
-            return processors(ids, scores.to(device, torch.float32, copy=True)[None])[0]
+            own = scores.to(device, torch.float32, copy=True)[None]  # [1, V]
+            return processors(ids, own)[0].to(scores.device)
 
     return process
 
@@ -186,14 +187,20 @@ def _ends(criteria: Any, device: torch.device) -> Callable[[list[int]], bool]:
 def _not_passed_on(loop: EagleGenerate) -> dict[str, Any]:
     """Arguments of `generate` that it keeps to itself when it calls a function.
 
-    A streamer would get the prompt and then nothing, an assistant would be ignored. The
-    library (5.0 to 5.24) leaves no other way to them than the caller's frame.
+    A streamer would get the prompt and then nothing, an assistant would be ignored, and
+    a cache of the caller's looks like one of the library's own. The library (5.0 to
+    5.24) leaves no other way to them than the caller's frame.
     """
     frame = inspect.currentframe()
     while frame is not None and frame.f_locals.get("custom_generate") is not loop:
         frame = frame.f_back
     found = {} if frame is None else frame.f_locals
-    return {name: found.get(name) for name in ("streamer", "assistant_model")}
+    options = found.get("kwargs", {})
+    return {
+        "streamer": found.get("streamer"),
+        "assistant_model": found.get("assistant_model"),
+        "own_cache": options.get("cache", options.get("past_key_values")),
+    }
 
 
 def refuse_unsupported_call(
@@ -249,8 +256,7 @@ def _input_problems(input_ids, others):
     usual = torch.arange(input_ids.shape[1], device=input_ids.device)
     if positions is not None and not torch.equal(positions.flatten(), usual):
         yield "position_ids of your own", "leave them out"
-    for name in ("cache", "past_key_values"):
-        if name in others and others[name].get_seq_length() > 0:
-            yield f"a filled {name}", "pass the whole text as input_ids, without it"
+    if others.pop("own_cache", None) is not None:
+        yield "a cache of your own", "leave it out and pass the whole text as input_ids"
     for name in sorted(set(others) - PREPARED):
         yield f"the model argument {name}", "pass token ids alone"
