@@ -16,9 +16,11 @@ from tiny import tiny_model
 from transformers import DynamicCache, LogitsProcessor, StoppingCriteria
 
 import eagle3.engine
+from eagle3.checkpoint import load_draft
+from eagle3.engine import prompt_to_ids
 from eagle3.growth import DynamicTree, chain
 from eagle3.hf import eagle3_generate
-from eagle3.target import Target
+from eagle3.target import Target, library_model, load_target
 
 GROWTHS = [chain(3), DynamicTree(12, 4, 4)]
 
@@ -353,3 +355,14 @@ def test_inputs_that_cannot_be_honoured_are_refused_by_name():
 def test_a_draft_of_another_model_is_refused():
     with pytest.raises(ValueError, match="draft"):
         call(ids(), eagle3_generate(trained_draft()), model=tiny_model())
+
+
+@pytest.mark.real
+def test_the_real_model_with_the_shipped_draft():
+    model, target = library_model(), load_target()
+    prompt = torch.tensor([prompt_to_ids(target, "How can I cook rice?")])
+    options = {"max_new_tokens": 20, "repetition_penalty": 1.1, "eos_token_id": 2}
+    right = call(prompt, model=model, **options)
+    loop = eagle3_generate(load_draft(target=target), DynamicTree(10, 3, 3))
+    assert call(prompt, loop, model=model, **options) == right
+    assert loop.result.acceptance_length > 1
