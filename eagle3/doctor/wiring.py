@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from eagle3.doctor.evidence import Reading, Text, reading
-from eagle3.doctor.finding import STRUCTURAL, Change, Finding, best
-from eagle3.engine import generate
+from eagle3.doctor.finding import MIN_KEPT, STRUCTURAL, Change, Finding, best
+from eagle3.engine import Request, as_drafter, run
 from eagle3.layers import RMSNorm
 from eagle3.rope import RopeConfig, RopeTable
 from eagle3.target import Target, tap_layers
@@ -102,7 +102,7 @@ def vocabulary_map(case: Case) -> Finding:
     if torch.equal(d2t, torch.arange(size, device=d2t.device)):
         told = told_by_head(case)
         found = f"the first {size} of {vocab} ids in order: all offsets are 0; {told}"
-        if told.is_better or case.wired.agrees.float().mean() < told.kept / 2:
+        if told.is_better or case.wired.agrees.float().mean() < MIN_KEPT:
             remedy = "the map was dropped: restore d2t from the original checkpoint."
             return Finding(part, found, "fault", remedy, STRUCTURAL)
         return Finding(part, found)
@@ -199,7 +199,10 @@ def taps(case: Case) -> Finding:
     usual = tap_layers(case.target.num_layers) if last >= 6 else named
     tried = {usual, *(tuple(tap + by for tap in named) for by in (-1, 1))} - {named}
     tried = [taps for taps in tried if taps[0] >= 0 and taps[-1] <= last]
-    change = best([case.with_features(f"with taps {t}", t) for t in sorted(tried)])
+    changes = [case.with_features(f"with taps {t}", t) for t in sorted(tried)]
+    if not changes:
+        return Finding(part, f"inputs of layers {named}, and no others to try")
+    change = best(changes)
     found = f"inputs of layers {named}; {case.kept}, {change}"
     if change.is_better:
         remedy = (
@@ -278,11 +281,14 @@ def rope_base(case: Case) -> Finding:
     part, draft = "RoPE base", case.draft
     rope = draft.config.rope
     theirs = RopeConfig.from_hf(case.target.config.to_dict())
-    tried = [other for other in dict.fromkeys((theirs, NO_BASE)) if other != rope]
     changes = {}
-    for other in tried:
+    for other in dict.fromkeys((theirs, NO_BASE)):
+        if other == rope:
+            continue
         table = RopeTable(other, draft.config.head_dim)
         changes[other] = case.with_part(f"with {_named(other)}", "_rope", table)
+    if not changes:
+        return Finding(part, f"{_named(rope)}, as the target's and as without a base")
     found = f"{_named(rope)}; {case.kept}, {', '.join(map(str, changes.values()))}"
     change = best([*changes.values()])
     if change.is_better:
@@ -332,10 +338,11 @@ def positions(case: Case) -> Finding:
 def acceptance_length(case: Case) -> Finding:
     """Tokens per target pass on the same prompts, with chains of three. [Paper]"""
     part, tokens, passes = "acceptance length", 0, 0
+    drafter = as_drafter(case.target, case.draft)
     for text in case.texts:
-        prompt = text.token_ids[: text.num_prompt]
+        prompt = tuple(text.token_ids[: text.num_prompt].tolist())
         count = min(case.num_tokens, len(text.token_ids) - text.num_prompt)
-        result = generate(case.target, case.draft, prompt, max_new_tokens=count)
+        result = run(case.target, drafter, Request(prompt, count))
         tokens += len(result.token_ids) - 1  # the first comes from the prompt's pass
         passes += result.target_passes
     tau = tokens / max(1, passes)
