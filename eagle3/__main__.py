@@ -1,5 +1,6 @@
 """The command line: `python -m eagle3 --help`. [Ours]"""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -224,7 +225,7 @@ def doctor(
     from eagle3.doctor.report import examine
 
     cause = examine(draft, target).cause
-    raise typer.Exit(int(cause is not None and cause.verdict == "fault"))
+    sys.exit(int(cause is not None and cause.verdict == "fault"))
 
 
 @app.command()

@@ -77,8 +77,8 @@ def answers(
 ) -> list[Text]:
     """Let the target answer prompts and look at what it computes.
 
-    prompts: as `generate` takes them; None for three of ours, or for three random ones
-        where the target has no tokenizer
+    prompts: as `generate` takes them, such as token ids [T]; None for three of ours, or
+        for three random ones where the target has no tokenizer
 
     Raises what `generate` raises. [Ours]
     """

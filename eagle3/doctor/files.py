@@ -1,14 +1,15 @@
 """Load a draft for the doctor: what the loader refuses becomes a finding. [Ours]"""
 
-import json
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from eagle3.checkpoint import SHIPPED, load_draft
 from eagle3.doctor.finding import STRUCTURAL, Finding
+from eagle3.formats.stored import open_stored
+from eagle3.formats.taps import Taps
+from eagle3.model_files import read_json
 from eagle3.target import Target, load_target
+from eagle3.weight_files import WeightFile
 
 _WORDS = (  # in a refusal, the first that is found names the part
     ("d2t", "vocabulary map"),
@@ -32,6 +33,7 @@ def load_pair(
     """
     folder = SHIPPED if folder is None else folder
     try:
+        # On failure nothing heavy was loaded: headers come first.
         target = load_target(target_name, taps=_named_taps(folder))
         return target, load_draft(folder, target)
     except (ValueError, OSError) as error:
@@ -52,28 +54,22 @@ def refusal(error: Exception, folder: Path | None = None) -> Finding:
     return Finding(part, said, "fault", "see the sentence.", STRUCTURAL)
 
 
-def _named_taps(folder: Path) -> list[int] | None:
-    taps = _config(folder).get("taps")
-    return taps if isinstance(taps, list) else None
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    try:
-        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # the loader will say so
-        return {}
-    return raw if isinstance(raw, dict) else {}
+def _named_taps(folder: Path) -> Taps | None:
+    """The taps that a draft's file names, or None for the target's own."""
+    taps = open_stored(folder).settings.taps
+    is_plain = taps.ids is not None and taps.numbering != "unknown"
+    return taps.resolve(None) if is_plain else None
 
 
 def _other_method(folder: Path) -> str:
-    """ "EAGLE-1" or "EAGLE-3" if the weights are that and the config is not."""
+    """Says "EAGLE-1" or "EAGLE-3" if the weights are that and the config is not."""
+    paths = [folder / name for name in ("model.safetensors", "pytorch_model.bin")]
     try:
-        with safe_open(folder / "model.safetensors", framework="pt") as file:
-            wide, inputs = file.get_slice("fc.weight").get_shape()
-    except (OSError, SafetensorError, ValueError):
+        config = read_json(folder / "config.json")
+        specs = WeightFile(next(path for path in paths if path.is_file())).specs
+        wide, inputs = specs["fc.weight"].shape
+    except (ValueError, OSError, StopIteration, KeyError):  # the sentence says it all
         return ""
     weights = {2: "EAGLE-1", 3: "EAGLE-3"}.get(inputs // wide, "")
-    config = _config(folder)
-    says = str(config.get("format", config.get("architectures", "")))
-    is_eagle3 = "eagle3" in says.lower() or "draft_vocab_size" in config
-    return "" if weights == ("EAGLE-3" if is_eagle3 else "EAGLE-1") else weights
+    says_eagle3 = "draft_vocab_size" in config
+    return "" if weights == ("EAGLE-3" if says_eagle3 else "EAGLE-1") else weights

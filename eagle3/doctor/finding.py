@@ -1,4 +1,4 @@
-"""What a diagnosis says: one part of the wiring, what was found, and what to do."""
+"""What a diagnosis says: one part of the wiring, what was found, what to do. [Ours]"""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -45,6 +45,7 @@ class Diagnosis:
 
     @property
     def cause(self) -> Finding | None:
+        """What explains most: see the class."""
         faults = [found for found in self.findings if found.verdict == "fault"]
         if faults:
             return max(faults, key=lambda found: found.weight)

@@ -259,7 +259,10 @@ def norms(case: Case) -> Finding:
 def _norm_names(draft: Any) -> list[str]:
     if draft.reads != "features":
         return ["layer.post_norm"]
-    return ["layer.input_norm", "layer.hidden_norm", "layer.post_norm", "norm"]
+    names = ["layer.input_norm", "layer.hidden_norm", "layer.post_norm", "norm"]
+    if draft.config.fc_norm:
+        names += [f"fc_norm.{tap}" for tap in range(len(draft.config.taps))]
+    return names
 
 
 def _is_used(case: Case, norm: RMSNorm) -> bool:
