@@ -143,7 +143,7 @@ class LibraryNetwork:
         cache. [Ours]
         """
         layers = [_CacheLayer(cache, index) for index in range(len(cache.keys))]
-        if mask is None and self.window:
+        if mask is None and self.window:  # or the library would make one of its own
             seen = cache.length + input_ids.shape[1]
             mask = torch.ones(1, 1, seen, dtype=torch.bool, device=input_ids.device)
         with self._hooks() as kept:
