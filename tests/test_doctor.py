@@ -28,6 +28,9 @@ from eagle3.doctor.evidence import look_at
 from eagle3.doctor.files import load_pair
 from eagle3.doctor.finding import Change, Diagnosis, Finding
 from eagle3.doctor.report import conclusion
+from eagle3.eagle1 import Eagle1Config, Eagle1Draft
+from eagle3.formats.export import write_stored
+from eagle3.formats.stored import open_stored
 from eagle3.target import Target, toy_target
 
 RESULTS = Path(__file__).parents[1] / "figures" / "results"
@@ -355,6 +358,42 @@ def test_a_refused_file_is_a_finding_with_the_loaders_sentence(tmp_path, monkeyp
     part, sentence = told_of(a_tensor_less)
     assert part == "files" and "layer.q.weight" in sentence
     assert load_pair(tmp_path / "nothing", None).part == "files"
+
+
+def _official(half, folder: Path) -> Path:
+    """The draft as an official checkpoint."""
+    save_draft(half, folder / "ours")
+    write_stored(open_stored(folder / "ours"), folder / "theirs", "official", toy())
+    return folder / "theirs"
+
+
+def test_an_official_checkpoint_is_healthy_or_named_by_its_fault(
+    half, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("eagle3.doctor.files.load_target", lambda *_, **__: toy())
+    source = _official(half, tmp_path)
+    target, draft = load_pair(source, None)
+    assert told(target, draft, toy_texts()) == "healthy"
+
+    def offsets_dropped(tensors, config):
+        tensors["d2t"].zero_()
+
+    def weights_of_eagle1(tensors, config):
+        draft = Eagle1Draft(Eagle1Config.for_target(toy().config))
+        save_draft(draft, tmp_path / "eagle1")
+        path = tmp_path / "eagle1" / "as_official"
+        write_stored(open_stored(tmp_path / "eagle1"), path, "official", toy())
+        tensors.clear()
+        tensors |= load_file(path / "model.safetensors")
+
+    for change, part in (
+        (offsets_dropped, "vocabulary map"),
+        (weights_of_eagle1, "EAGLE-1 weights"),
+    ):
+        folder = tmp_path / change.__name__
+        folder.mkdir()
+        found = load_pair(planted(folder, change, source), None)
+        assert isinstance(found, Finding) and found.part == part, found
 
 
 # The numbers
