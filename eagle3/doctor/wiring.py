@@ -100,9 +100,16 @@ def vocabulary_map(case: Case) -> Finding:
         remedy = "the map is shifted: convert the checkpoint again, and keep its ids."
         return Finding(part, found, "fault", remedy, shift.gain)
     if torch.equal(d2t, torch.arange(size, device=d2t.device)):
-        told = told_by_head(case)
-        found = f"the first {size} of {vocab} ids in order: all offsets are 0; {told}"
-        if told.is_better or case.wired.agrees.float().mean() < MIN_KEPT:
+        right = case.wired.agrees.float().mean().item()
+        found = (
+            f"the first {size} of {vocab} ids in order, all offsets are 0; best tokens "
+            f"right {right:.1%}"
+        )
+        has_width = case.draft.lm_head.in_features == case.target.hidden_size
+        told = told_by_head(case) if has_width else None
+        if told is not None:
+            found += f", {told}"
+        if right < MIN_KEPT or (told is not None and told.is_better):
             remedy = "the map was dropped: restore d2t from the original checkpoint."
             return Finding(part, found, "fault", remedy, STRUCTURAL)
         return Finding(part, found)
@@ -127,7 +134,7 @@ def told_by_head(case: Case) -> Change:
     theirs = nn.functional.normalize(case.target.head.float(), dim=-1)  # [V, k]
     told = (rows @ theirs.T).argmax(-1)  # [R]
     said = torch.cat([text.probs for text in case.texts]).argmax(-1)
-    words = "best tokens right by the head's own rows"
+    words = "by the head's own rows"
     return Change.of(words, case.wired.agrees, told == said)
 
 
@@ -219,9 +226,10 @@ def taps(case: Case) -> Finding:
 def _handed_over(text: Text, named: tuple[int, ...]) -> tuple[int, ...]:
     """Which layers' inputs the target's features really are."""
     layers = []
-    for block in text.features.chunk(len(named), dim=-1):  # [T, k] each
+    for tap, block in zip(named, text.features.chunk(len(named), -1), strict=True):
         distance = (text.states - block).abs().amax((1, 2))  # [L]
-        layers.append(int(distance.argmin()))
+        is_tap = bool(distance[tap] == distance.min())  # layers may be alike
+        layers.append(tap if is_tap else int(distance.argmin()))
     return tuple(layers)
 
 
