@@ -6,6 +6,7 @@ that enter three of its layers, it computes anyway. [Paper, section 3.1; tap pos
 Code, eagle/model/modeling_llama_kv.py]
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -152,6 +153,27 @@ class Target:
                 "features; use a target with a plain head."
             )
         return self._head
+
+    def tapping(self, layers: Sequence[int]) -> "Target":
+        """The same model, weights shared, that hands over the inputs of these layers.
+
+        layers: any number of ascending layer numbers, where drafts read three
+
+        For probes, which compare layers. Raises ValueError for others. [Ours]
+        """
+        layers = tuple(layers)
+        ascending = all(a < b for a, b in pairwise(layers))
+        if not (
+            layers and ascending and 0 <= layers[0] <= layers[-1] < self.num_layers
+        ):
+            raise ValueError(
+                f"layers {layers} must be ascending numbers from 0 to "
+                f"{self.num_layers - 1}."
+            )
+        twin = copy.copy(self)
+        twin._network = copy.copy(self._network)
+        twin.taps = twin._network.taps = layers
+        return twin
 
     def new_cache(self, max_length: int | None = None, spare: int = 0) -> KVCache:
         """An empty cache for up to `max_length` positions (default: the context).

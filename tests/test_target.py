@@ -66,6 +66,23 @@ def test_taps_are_bit_equal_to_the_librarys_hidden_states(num_layers):
 
 
 @NETWORKS
+def test_a_probe_reads_any_layers_and_the_target_stays_as_it_was(lean):
+    model = tiny_model(num_hidden_layers=7)
+    target = Target(model, lean=lean)
+    ids = tokens(2, 9)
+    before = target.forward(ids)
+    for layers in (range(7), [0], [1, 2, 4, 6]):
+        both_close(
+            target.tapping(layers).forward(ids), library_says(model, ids, tuple(layers))
+        )
+    assert target.taps == (2, 3, 4)
+    assert torch.equal(target.forward(ids).features, before.features)
+    for wrong in ([], [3, 2], [1, 1], [-1, 2], [0, 7]):
+        with pytest.raises(ValueError, match="ascending numbers from 0 to 6"):
+            target.tapping(wrong)
+
+
+@NETWORKS
 def test_hidden_is_what_enters_the_head(lean):
     model = tiny_model()
     target = Target(model, lean=lean)

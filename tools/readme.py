@@ -117,8 +117,7 @@ def measured() -> str:
         f"SmolLM2-135M-Instruct in float32 on {_machine(results['environment'])}, one "
         f"request at a time, temperature 0, {config['num_questions']} prompts of "
         f"{kinds} kinds, up to "
-        f"{config['max_new_tokens']} new tokens. All methods take turns on each "
-        f"prompt, in {config['rounds']} rounds.",
+        f"{config['max_new_tokens']} new tokens. All methods take turns on each prompt.",
         "",
         "| method | speed | 95% interval | tokens per target pass | same tokens |",
         "|---|---|---|---|---|",

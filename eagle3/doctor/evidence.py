@@ -11,7 +11,6 @@ wiring is enough, and two wirings are compared row by row, so that a hundred tok
 tell them apart. [Ours]
 """
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -103,7 +102,8 @@ def look_at(target: Target, token_ids: Sequence[int], num_prompt: int) -> Text:
     """
     ids = torch.tensor(list(token_ids), device=target.device)
     output = target.forward(ids[None])
-    states = _tapped_everywhere(target).forward(ids[None]).features[0]  # [T, L * k]
+    everywhere = target.tapping(range(target.num_layers))
+    states = everywhere.forward(ids[None]).features[0]  # [T, L * k]
     return Text(
         ids,
         num_prompt,
@@ -112,14 +112,6 @@ def look_at(target: Target, token_ids: Sequence[int], num_prompt: int) -> Text:
         states.unflatten(-1, (target.num_layers, -1)).movedim(1, 0),
         output.logits[0, num_prompt:].float().softmax(-1),
     )
-
-
-def _tapped_everywhere(target: Target) -> Target:
-    """The same target, which hands over the inputs of all its layers."""
-    twin = copy.copy(target)
-    twin._network = copy.copy(target._network)
-    twin.taps = twin._network.taps = tuple(range(target.num_layers))
-    return twin
 
 
 class Reading(NamedTuple):

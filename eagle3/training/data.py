@@ -13,6 +13,7 @@ that answers of two configurations are never mixed.
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -116,10 +117,13 @@ def generate_data(config: DataConfig, folder: Path, workers: int = 1) -> None:
         workers, initializer=_start_worker, initargs=(config, threads)
     ) as pool:
         jobs = pool.map(_write_shard, todo, [folder] * len(todo))
+        started, written = time.perf_counter(), 0
         with tqdm(total=len(todo), desc="shards", unit="shard") as bar:
             for num_tokens in jobs:
+                written += num_tokens
+                rate = written / (time.perf_counter() - started)
+                bar.set_postfix(tokens=written, tokens_per_second=round(rate))
                 bar.update()
-                bar.set_postfix(last_shard_tokens=num_tokens)
 
 
 def load_data(folder: Path) -> list[Sequence]:
