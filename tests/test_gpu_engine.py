@@ -1,0 +1,359 @@
+"""The batch engine answers as the teaching engine does, whoever shares the batch.
+
+The right value is always the teaching engine, one request at a time: the same tokens
+and the same number of accepted tokens in each cycle, at temperature 0 and above it.
+"""
+
+import functools
+import gc
+import random
+from dataclasses import replace
+
+import helpers
+import pytest
+import torch
+from helpers import PROMPT, VOCAB, request, toy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eagle3.drafters import EagleDrafter, PromptLookupDrafter, VanillaDrafter
+from eagle3.eagle1 import Eagle1Config, Eagle1Draft
+from eagle3.engine import Engine, Request
+from eagle3.gpu import Answer, BatchEngine, Slots
+from eagle3.growth import DynamicTree, StaticTree, chain
+from eagle3.sampling import SamplingParams
+from eagle3.target import Target
+
+STATIC = StaticTree(((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 0, 1)))
+GROWTHS = {
+    "vanilla": None,
+    "chain 1": chain(1),
+    "chain 3": chain(3),
+    "chain best": chain(4, "best"),
+    "static": STATIC,
+    "static best": replace(STATIC, children="best"),
+    "dynamic": DynamicTree(total_tokens=14, depth=4, top_k=3),
+    "dynamic deep": DynamicTree(total_tokens=30, depth=6, top_k=4),
+    "dynamic few": DynamicTree(total_tokens=40, depth=2, top_k=3),  # padded to 12
+}
+
+
+@functools.cache
+def drafter(growth: str, target: Target | None = None):
+    target = target or toy()
+    if GROWTHS[growth] is None:
+        return VanillaDrafter()
+    draft = helpers.trained_draft()
+    return EagleDrafter(target, draft, GROWTHS[growth])
+
+
+def teach(one: Request, growth: str, target: Target | None = None):
+    """The teaching engine's tokens, reason, and accepted tokens of each cycle."""
+    engine = Engine(target or toy(), drafter(growth, target), one)
+    accepted = [cycle.num_accepted for cycle in engine.cycles()][1:]
+    return tuple(engine.emitted), engine.finish_reason, tuple(accepted)
+
+
+def told(answer: Answer):
+    return answer.token_ids, answer.finish_reason, answer.accepted
+
+
+def check(requests, growth: str, count: int, target: Target | None = None) -> None:
+    """One batch engine gives the teaching engine's answers to all requests."""
+    target = target or toy()
+    slots = Slots(count, min(128, target.max_positions))
+    engine = BatchEngine(target, drafter(growth, target), slots)
+    answers = engine.run(requests)
+    for one, answer in zip(requests, answers, strict=True):
+        assert told(answer) == teach(one, growth, target), one
+
+
+def mixed_requests(seed: int, count: int, temperature: float = 0.0) -> list[Request]:
+    dice = random.Random(seed)
+    return [
+        request(
+            [dice.randrange(VOCAB) for _ in range(dice.randint(1, 30))],
+            dice.randint(1, 24),
+            sampling=SamplingParams(temperature, seed=dice.randrange(1000)),
+            eos_token_ids=tuple(dice.sample(range(VOCAB), dice.choice([0, 3]))),
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("growth", GROWTHS)
+def test_every_growth_answers_as_the_teaching_engine(growth, temperature):
+    check(mixed_requests(1, 6, temperature), growth, count=3)
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+@pytest.mark.parametrize("growth", ["chain 3", "dynamic"])
+def test_greedy_and_sampled_requests_share_a_batch_of_any_size(growth, count):
+    """Each has filters of its own, and more requests come than there are slots."""
+    settings = [
+        SamplingParams(),
+        SamplingParams(1.0, seed=3),
+        SamplingParams(0.7, top_k=5, seed=4),
+        SamplingParams(1.3, top_p=0.8, seed=5),
+        SamplingParams(0.5, top_k=30, top_p=0.95, seed=6),
+    ]
+    requests = [
+        replace(one, sampling=settings[i % len(settings)])
+        for i, one in enumerate(mixed_requests(count, 11))
+    ]
+    check(requests, growth, count)
+
+
+def test_siblings_that_filters_leave_out_are_padding():
+    """With top_k=2, q has two tokens and a node of this tree three children.
+
+    The teaching engine grows a smaller tree then and draws fewer numbers. At top_k=1
+    everything is certain, so the answers are equal all the same.
+    """
+    certain = SamplingParams(1.0, top_k=1, seed=1)
+    one = request(PROMPT, 20, sampling=certain)
+    check([one], "static", 1)
+    engine = BatchEngine(toy(), drafter("static"), Slots(1, 64))
+    [answer] = engine.run([replace(one, sampling=SamplingParams(1.0, 2, seed=1))])
+    assert len(answer.token_ids) == 20
+
+
+@pytest.mark.parametrize("growth", ["chain 3", "dynamic"])
+def test_each_token_as_end_of_sequence_cuts_inside_a_block(growth):
+    answer = helpers.vanilla(toy(), PROMPT, 24)
+    tokens = list(dict.fromkeys(answer))
+    requests = [request(PROMPT, 24, eos_token_ids=(token,)) for token in tokens]
+    engine = BatchEngine(toy(), drafter(growth), Slots(8, 64))
+    inside = 0
+    for token, got in zip(tokens, engine.run(requests), strict=True):
+        assert got.token_ids == answer[: answer.index(token) + 1]
+        assert got.finish_reason == "eos"
+        inside += len(got.token_ids) < 1 + sum(n + 1 for n in got.accepted)
+    assert inside  # some block was cut: the target kept more than was emitted
+
+
+@pytest.mark.parametrize("growth", ["vanilla", "chain 3", "static", "dynamic"])
+def test_answers_end_at_the_context_as_the_teaching_engines_do(growth):
+    context = 24
+    target = helpers.short_toy(context)
+    requests = [request(range(n), 1000) for n in (1, 10, 20, 21, 22, 23)]
+    check(requests, growth, 4, target)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_past_the_drafts_own_window_the_target_goes_on_alone(temperature):
+    draft = helpers.trained_draft_for(toy())
+    draft.config = replace(draft.config, max_positions=12)
+    requests = [
+        replace(one, sampling=SamplingParams(temperature, seed=i))
+        for i, one in enumerate(request(range(n), 20) for n in (2, 7, 11, 12, 13, 20))
+    ]
+    engine = BatchEngine(toy(), EagleDrafter(toy(), draft, chain(3)), Slots(3, 64))
+    for one, answer in zip(requests, engine.run(requests), strict=True):
+        alone = Engine(toy(), EagleDrafter(toy(), draft, chain(3)), one)
+        accepted = tuple(cycle.num_accepted for cycle in alone.cycles())[1:]
+        assert told(answer) == (tuple(alone.emitted), "length", accepted)
+
+
+CASES = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 10_000),
+        "growth": st.sampled_from(sorted(GROWTHS)),
+        "slots": st.integers(1, 8),
+        "count": st.integers(1, 9),
+        "temperature": st.sampled_from([0.0, 1.0]),
+    }
+)
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(CASES)
+def test_any_requests_in_any_number_of_slots(case):
+    requests = mixed_requests(case["seed"], case["count"], case["temperature"])
+    check(requests, case["growth"], case["slots"])
+
+
+def test_answers_do_not_depend_on_who_shares_the_batch():
+    """The same request alone, among others, first and last."""
+    one = request(PROMPT, 24)
+    others = mixed_requests(5, 7)
+    alone = BatchEngine(toy(), drafter("chain 3"), Slots(1, 128)).run([one])[0]
+    for place in (0, 3, 7):
+        batch = [*others[:place], one, *others[place:]]
+        for count in (2, 5, 8):
+            engine = BatchEngine(toy(), drafter("chain 3"), Slots(count, 128))
+            assert told(engine.run(batch)[place]) == told(alone)
+
+
+def test_a_target_through_the_librarys_modules_and_an_eagle1_draft():
+    """The other network, and the other draft, which reads the last hidden state."""
+    target = Target(helpers.library_toy(), lean=False)
+    config = Eagle1Config.for_target(target.config)
+    draft = Eagle1Draft(config, target.embedding, target.head)
+    drafter = EagleDrafter(target, draft, STATIC)
+    requests = mixed_requests(8, 4, 1.0)
+    answers = BatchEngine(target, drafter, Slots(2, 64)).run(requests)
+    for one, answer in zip(requests, answers, strict=True):
+        alone = Engine(target, drafter, one)
+        accepted = tuple(cycle.num_accepted for cycle in alone.cycles())[1:]
+        assert told(answer)[::2] == (tuple(alone.emitted), accepted)
+
+
+def test_the_drafts_cache_holds_what_the_teaching_drafter_holds():
+    """After each cycle, in every column that counts; and the target's cache, too."""
+    one = request(PROMPT, 24)
+    batch = BatchEngine(toy(), drafter("dynamic"), Slots(2, 64))
+    teaching = Engine(
+        toy(), EagleDrafter(toy(), helpers.trained_draft(), GROWTHS["dynamic"]), one
+    )
+    batch.submit(request((1, 2, 3, 4, 5, 6, 7), 24))
+    batch.submit(one)
+    cycles = teaching.cycles()
+    next(cycles)
+    for cycle in cycles:
+        if batch.step():
+            break
+        count = batch.running[1].committed
+        assert count == cycle.target_cache == int(batch.state.length[1])
+        for layer in range(toy().num_layers):
+            for ours, theirs in (
+                (batch.cache.keys, teaching.cache.keys),
+                (batch.cache.values, teaching.cache.values),
+            ):
+                torch.testing.assert_close(
+                    ours[layer][1, :, :count],
+                    theirs[layer][0, :, :count],
+                    atol=2e-4,
+                    rtol=0,
+                )
+        known = count - int(batch.state.unseen[1])
+        assert known == cycle.draft_cache
+        torch.testing.assert_close(
+            batch.draft.cache.keys[0][1, :, :known],
+            teaching.drafter.cache.keys[0, :, :known],
+            atol=2e-4,
+            rtol=0,
+        )
+
+
+# Requests come and go
+
+
+def test_a_hundred_requests_in_random_order_with_random_arrivals_and_cancellations():
+    """Every answer is the teaching engine's, or its beginning; memory stays flat."""
+    dice = random.Random(11)
+    requests = [
+        replace(one, sampling=SamplingParams(dice.choice([0.0, 1.0]), seed=i))
+        for i, one in enumerate(mixed_requests(12, 100))
+    ]
+    engine = BatchEngine(toy(), drafter("chain 3"), Slots(6, 64))
+    waiting, asked, answers, sizes = list(requests), {}, {}, []
+    while waiting or not engine.is_idle:
+        for _ in range(dice.choice([0, 0, 1, 2, 5])):
+            if waiting:
+                one = waiting.pop()
+                asked[engine.submit(one)] = one
+        open_tickets = sorted(set(asked) - set(answers))
+        if open_tickets and dice.random() < 0.1:
+            ended = [engine.cancel(dice.choice(open_tickets))]
+        else:
+            ended = engine.step()
+        answers |= {answer.ticket: answer for answer in ended}
+        if engine.num_cycles % 30 == 29:
+            sizes.append(live_bytes())
+    assert len(answers) == len(requests)
+    reasons = {answer.finish_reason for answer in answers.values()}
+    assert reasons == {"eos", "length", "cancelled"}
+    for ticket, answer in answers.items():
+        tokens, reason, accepted = teach(asked[ticket], "chain 3")
+        if answer.finish_reason == "cancelled":
+            assert answer.token_ids == tokens[: len(answer.token_ids)]
+        else:
+            assert told(answer) == (tokens, reason, accepted)
+    assert len(sizes) >= 3 and set(sizes) == {sizes[0]}
+
+
+def live_bytes() -> int:
+    """Bytes of all tensors that are alive in this process, each memory once."""
+    gc.collect()
+    tensors = [thing for thing in gc.get_objects() if type(thing) is torch.Tensor]
+    memory = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors}
+    return sum(storage.nbytes() for storage in memory.values())
+
+
+def test_a_cancelled_request_gives_its_slot_to_the_next():
+    engine = BatchEngine(toy(), drafter("chain 3"), Slots(1, 64))
+    one, other, third = (request(p, 20) for p in (PROMPT, (7,), (8, 9)))
+    tickets = [engine.submit(each) for each in (one, other, third)]
+    engine.step()
+    part = engine.cancel(tickets[0])  # it runs
+    assert part.finish_reason == "cancelled"
+    assert part.token_ids == teach(one, "chain 3")[0][: len(part.token_ids)]
+    nothing = engine.cancel(tickets[1])  # it waits
+    assert (nothing.token_ids, nothing.finish_reason) == ((), "cancelled")
+    answers = []
+    while not engine.is_idle:
+        answers += engine.step()
+    assert [told(answer) for answer in answers] == [teach(third, "chain 3")]
+    for ticket in (*tickets, 99):
+        with pytest.raises(ValueError, match=f"ticket {ticket} neither"):
+            engine.cancel(ticket)
+
+
+# Bad input and damaged models
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Slots(0, 10), "0 slots of 10 tokens"),
+        (lambda: Slots(1, 1), "1 slots of 1 tokens"),
+        (lambda: BatchEngine(toy(), PromptLookupDrafter()), "PromptLookupDrafter has"),
+        (
+            lambda: BatchEngine(toy(), VanillaDrafter(), Slots(1, 513)),
+            "slots of 513 tokens are longer than the target's context of 512",
+        ),
+        (
+            lambda: BatchEngine(toy(), VanillaDrafter(), Slots(1, 9), graphs=True),
+            "the target is on 'cpu'",
+        ),
+        (
+            lambda: BatchEngine(toy(), VanillaDrafter(), Slots(1, 9)).run(
+                [request((1, 2, 3, 4), 6)]
+            ),
+            "prompt and answer take 10 tokens and a slot holds 9",
+        ),
+        (
+            lambda: BatchEngine(toy(), VanillaDrafter(), Slots(1, 9)).run(
+                [request((), 6)]
+            ),
+            "the prompt is empty",
+        ),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_growth_of_another_kind_is_refused():
+    class Odd:
+        depth = max_nodes = max_rows = 1
+
+    odd = EagleDrafter(toy(), helpers.trained_draft(), Odd())
+    with pytest.raises(ValueError, match="no form with fixed shapes"):
+        BatchEngine(toy(), odd, Slots(1, 64))
+
+
+def test_a_text_that_makes_the_logits_overflow_ends_alone_and_leaves_nothing():
+    """Token 50 is poisoned. Its request ends; the others, and the next in its slot,
+    answer as ever: what isn't a number would otherwise come back through the mask."""
+    target = Target(helpers.library_toy())
+    target.embedding[50] = torch.nan
+    engine = BatchEngine(target, drafter("chain 3"), Slots(2, 64))
+    good = [request(p, 12) for p in (PROMPT, (7, 8), (9,), (1, 2, 3))]
+    answers = engine.run([good[0], request((3, 50, 4), 12), *good[1:]])
+    assert told(answers.pop(1)) == ((), "not finite", ())
+    for one, answer in zip(good, answers, strict=True):
+        assert answer.token_ids == helpers.vanilla(toy(), one.prompt_ids, 12)

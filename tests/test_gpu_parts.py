@@ -1,0 +1,384 @@
+"""The parts of the batch engine against the plain form of each.
+
+Masks, trees and decisions on the device have a slow twin in `eagle3.tree` and
+`eagle3.verify`; a cache of slots has one in a dictionary of columns.
+"""
+
+import random
+
+import pytest
+import torch
+from helpers import toy, trained_draft
+from test_gpu_engine import GROWTHS, drafter
+from torch import Tensor
+
+from eagle3.draft import DraftConfig
+from eagle3.gpu import BatchEngine, Slots
+from eagle3.gpu.accept import decide
+from eagle3.gpu.cache import CacheSize, SlotCache, block_mask
+from eagle3.gpu.draws import Draws, Filters, Needed, RowSampling
+from eagle3.gpu.graphs import Phases, use_graphs
+from eagle3.gpu.memory import memory_ledger
+from eagle3.gpu.trees import Chance, Nodes, closure
+from eagle3.growth import DynamicTree, chain
+from eagle3.sampling import SamplingParams, next_token_distribution
+from eagle3.tree import DraftTree
+from eagle3.verify import verify_tree, verify_tree_greedy
+
+# The cache
+
+
+def filled_cache() -> SlotCache:
+    cache = SlotCache(CacheSize(2, 3, 2, 8, 4), torch.zeros(1))
+    cache.store.copy_(torch.randn(cache.store.shape, generator=seeded(0)))
+    return cache
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_a_block_is_written_where_each_slot_has_its_place():
+    cache = filled_cache()
+    before = cache.keys[1].clone(), cache.values[0].clone()
+    columns = torch.tensor([[0, 1], [6, 7], [3, 5]])
+    block = torch.randn(2, 3, 2, 2, 4, generator=seeded(1))
+    cache.place(columns, 8)
+    keys, values = cache.write(1, *block)
+    wanted = before[0]
+    for slot in range(3):
+        wanted[slot][:, columns[slot]] = block[0, slot]
+    assert torch.equal(keys, wanted)
+    assert torch.equal(keys, cache.keys[1]) and torch.equal(values, cache.values[1])
+    assert torch.equal(cache.values[0], before[1])  # another layer
+
+
+def test_what_is_read_ends_at_the_span():
+    cache = filled_cache()
+    cache.place(torch.tensor([[0], [1], [2]]), 5)
+    keys, _ = cache.write(0, *torch.zeros(2, 3, 2, 1, 4))
+    assert torch.equal(keys, cache.keys[0][:, :, :5])
+
+
+def test_columns_move_within_their_slots_even_where_they_overlap():
+    cache = filled_cache()
+    before = [buffer.clone() for buffer in (*cache.keys, *cache.values)]
+    source = torch.tensor([[0, 2, 3], [1, 2, 3], [4, 7, 6]])
+    destination = torch.tensor([[0, 1, 2], [1, 2, 3], [4, 5, 6]])
+    cache.move(source, destination)
+    for old, new in zip(before, (*cache.keys, *cache.values), strict=True):
+        for slot in range(3):
+            wanted = old[slot].clone()
+            wanted[:, destination[slot]] = old[slot][:, source[slot]]
+            assert torch.equal(new[slot], wanted)
+
+
+def test_one_slot_is_an_ordinary_cache_on_the_same_memory():
+    cache = filled_cache()
+    view = cache.as_target_cache(1)
+    keys, values = torch.randn(2, 1, 2, 3, 4, generator=seeded(2))
+    view.write(1, keys, values)
+    assert torch.equal(cache.keys[1][1, :, :3], keys[0])
+    assert torch.equal(cache.values[1][1, :, :3], values[0])
+
+
+def test_clearing_a_slot_leaves_the_others():
+    cache = filled_cache()
+    before = cache.keys[0].clone()
+    cache.clear(1)
+    assert not cache.keys[0][1].any() and not cache.values[1][1].any()
+    assert torch.equal(cache.keys[0][[0, 2]], before[[0, 2]])
+
+
+def test_a_block_sees_what_is_before_it_and_its_own_pattern():
+    own = torch.tensor([[[1, 0], [1, 1]], [[1, 0], [0, 1]]]).bool()
+    found = block_mask(own, torch.tensor([3, 0]), 6)
+    wanted = torch.tensor(
+        [
+            [[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0]],
+            [[1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]],
+        ]
+    ).bool()
+    assert torch.equal(found, wanted)
+
+
+# Trees
+
+
+def random_trees(seed: int, count: int, nodes: int) -> list[DraftTree]:
+    """Any shape, and siblings of different tokens, as all growths make them."""
+    dice, trees = random.Random(seed), []
+    for _ in range(count):
+        parents = tuple(dice.randint(-1, node - 1) for node in range(nodes))
+        # Each family takes its tokens from a shuffled vocabulary of its own.
+        left = {parent: dice.sample(range(12), 12) for parent in set(parents)}
+        trees.append(
+            DraftTree(tuple(left[parent].pop() for parent in parents), parents)
+        )
+    return trees
+
+
+def to_nodes(trees: list[DraftTree], alive: Tensor | None = None) -> Nodes:
+    """The same trees as tensors, by way of their masks."""
+    tokens = torch.tensor([tree.tokens for tree in trees])
+    parents = torch.tensor([tree.parents for tree in trees]) + 1
+    sees = torch.stack([tree.mask() for tree in trees])
+    alive = torch.ones_like(tokens, dtype=torch.bool) if alive is None else alive
+    return Nodes(tokens, parents, alive, sees, sees.sum(-1) - 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_squaring_finds_all_ancestors(seed):
+    trees = random_trees(seed, 5, 11)
+    parents = torch.tensor([tree.parents for tree in trees]) + 1
+    deepest = max(max(tree.depths) for tree in trees)
+    wanted = torch.stack([tree.mask() for tree in trees])
+    assert torch.equal(closure(parents, deepest), wanted)
+
+
+# Decisions
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_greedy_decisions_are_those_of_the_walk(seed):
+    trees = random_trees(seed, 40, 9)
+    depth = max(max(tree.depths) for tree in trees)
+    # Logits that agree with a node's token half of the time.
+    logits = torch.randn(40, 10, 12, generator=seeded(seed))
+    for i, tree in enumerate(trees):
+        for node, parent in enumerate(tree.parents):
+            logits[i, parent + 1, tree.tokens[node]] += 1.5
+    decision = decide(to_nodes(trees), logits, depth, None)
+    accepted = 0
+    for i, tree in enumerate(trees):
+        wanted = verify_tree_greedy(tree, logits[i].argmax(-1))
+        rows = [0, *(node + 1 for node in wanted.path)]
+        assert decision.path[i].tolist() == rows + [0] * (depth + 1 - len(rows))
+        assert int(decision.num_accepted[i]) == len(wanted.path)
+        assert int(decision.next_token[i]) == wanted.next_token
+        accepted += len(wanted.path)
+    assert accepted > 20
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_decisions_by_chance_are_those_of_the_walk(seed):
+    """Same uniform numbers, same race: the same path and the same last token."""
+    trees = random_trees(seed, 40, 9)
+    depth = max(max(tree.depths) for tree in trees)
+    logits = 2 * torch.randn(40, 10, 12, generator=seeded(seed))
+    sampling = RowSampling(40, torch.device("cpu"))
+    draws = Draws(torch.ones(40, 0, 12), torch.ones(40, 9), torch.ones(40, 12))
+    for i in range(40):
+        sampling.set(i, SamplingParams(1.0, seed=i))
+        draws.fill(i, seeded(i), Needed((), 9))
+    chance = Chance(sampling, Filters(0, False), draws)
+    decision = decide(to_nodes(trees), logits, depth, chance)
+    for i, tree in enumerate(trees):
+        p = logits[i].softmax(-1)
+        wanted = verify_tree(tree, p, seeded(i))
+        assert int(decision.num_accepted[i]) == len(wanted.path)
+        assert decision.path[i, 1 : len(wanted.path) + 1].tolist() == [
+            node + 1 for node in wanted.path
+        ]
+        assert int(decision.next_token[i]) == wanted.next_token
+
+
+def test_padding_is_never_accepted():
+    tree = DraftTree((1, 2, 3), (-1, 0, 1))
+    logits = torch.zeros(2, 4, 12)
+    for row, token in enumerate((1, 2, 3, 4)):
+        logits[:, row, token] = 9.0
+    alive = torch.tensor([[True, True, True], [True, False, False]])
+    decision = decide(to_nodes([tree, tree], alive), logits, 3, None)
+    assert decision.num_accepted.tolist() == [3, 1]
+    assert decision.next_token.tolist() == [4, 2]
+    assert decision.path.tolist() == [[0, 1, 2, 3], [0, 1, 0, 0]]
+
+
+def test_each_row_has_its_own_temperature_and_filters():
+    params = [
+        SamplingParams(0.7),
+        SamplingParams(1.5, top_k=3),
+        SamplingParams(1.0, top_p=0.6),
+        SamplingParams(0.9, top_k=20, top_p=0.9),
+        SamplingParams(1.0, top_k=500),
+        SamplingParams(),
+    ]
+    sampling = RowSampling(len(params), torch.device("cpu"))
+    for slot, one in enumerate(params):
+        sampling.set(slot, one)
+    filters = sampling.filters(range(len(params)))
+    assert filters == Filters(500, True)
+    assert sampling.filters([5]) is None
+    assert sampling.filters([0, 5]) == Filters(0, False)
+    logits = 3 * torch.randn(len(params), 4, 40, generator=seeded(3))
+    found = sampling.distributions(logits, filters)
+    for slot, one in enumerate(params[:-1]):
+        wanted = next_token_distribution(logits[slot], one)
+        torch.testing.assert_close(found[slot], wanted, rtol=1e-6, atol=0)
+        assert torch.equal(found[slot] > 0, wanted > 0)
+    one = sampling.of(1).distributions(logits[1:2], filters)
+    assert torch.equal(one[0], found[1])
+
+
+# Graphs, where there are none
+
+
+def test_graphs_are_off_where_there_is_no_gpu():
+    cpu = torch.device("cpu")
+    assert use_graphs(None, cpu) is False
+    assert use_graphs(False, torch.device("cuda")) is False
+    assert use_graphs(None, torch.device("cuda")) is True
+    with pytest.raises(ValueError, match="the target is on 'cpu'"):
+        use_graphs(True, cpu)
+
+
+class FakeCuda:
+    """Stands in for torch.cuda: records which calls come in which order."""
+
+    def __init__(self, patch, fails: bool = False) -> None:
+        self.calls: list[str] = []
+        outer = self
+
+        class Graph:
+            def replay(self):
+                outer.calls.append("replay")
+
+        class Context:
+            def __init__(self, *_things):
+                self.things = _things
+
+            def __enter__(self):
+                if self.things and isinstance(self.things[0], Graph):
+                    outer.calls.append("record")
+                    if fails:
+                        raise RuntimeError("operation not permitted\nmore lines")
+
+            def __exit__(self, *_error):
+                return False
+
+        class Stream:
+            def wait_stream(self, _other):
+                pass
+
+        for name, thing in (
+            ("CUDAGraph", Graph),
+            ("graph", Context),
+            ("Stream", Stream),
+            ("stream", Context),
+            ("current_stream", Stream),
+        ):
+            patch.setattr(torch.cuda, name, thing)
+
+
+def test_a_phase_is_warmed_up_recorded_once_and_then_replayed(monkeypatch):
+    """The warm-up changes the state and puts it back; each key has its own graph."""
+    fake = FakeCuda(monkeypatch)
+    state, seen = torch.zeros(1), []
+
+    def phase():
+        seen.append(float(state))
+        state.add_(1)
+        return f"output {len(seen)}"
+
+    phases = Phases(True, [state])
+    assert phases.run("a", phase) == "output 3"
+    assert seen == [0.0, 0.0, 0.0]  # two warm-ups and the recording
+    assert phases.run("a", phase) == "output 3"
+    assert len(seen) == 3 and fake.calls == ["record", "replay", "replay"]
+    phases.run("b", phase)
+    assert fake.calls[-2:] == ["record", "replay"] and len(seen) == 6
+
+
+def test_a_phase_that_cant_be_recorded_says_so(monkeypatch):
+    FakeCuda(monkeypatch, fails=True)
+    with pytest.raises(RuntimeError, match=r"verify.*not permitted.*graphs=False"):
+        Phases(True, []).run(("verify", 128, None), lambda: None)
+
+
+# The ledger
+
+
+def test_the_ledger_counts_what_the_tensors_take():
+    """Every entry against the tensors themselves, or those that a pass makes."""
+    growth, slots = GROWTHS["dynamic"], Slots(3, 50)
+    draft, engine = trained_draft(), BatchEngine(toy(), drafter("dynamic"), slots)
+    ledger = memory_ledger(toy().config, draft.config, growth, slots)
+    assert ledger.draft_weights == nbytes(*draft.parameters())
+    caches = nbytes(engine.cache.store, engine.draft.cache.store)
+    assert ledger.target_kv + ledger.draft_kv + ledger.draft_positions == caches
+    share = slots.length / engine.cache.size.length
+    assert ledger.target_kv == nbytes(engine.cache.store) * share
+    assert ledger.draft_kv == nbytes(engine.draft.cache.store) * share
+    outputs, forward = [], toy().forward_at
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(toy(), "forward_at", lambda *a: keep(outputs, forward(*a)))
+        engine.submit(request_of(1.0))
+        engine.step()
+    assert ledger.features == nbytes(engine.state.features, outputs[0].features)
+    assert ledger.logits == nbytes(outputs[0].logits)
+    p = outputs[0].logits.float()
+    assert ledger.sampling == nbytes(p, *vars(engine.draws).values())
+
+
+def test_the_ledger_counts_the_q_of_drawn_children():
+    slots = Slots(2, 50)
+    ledger = memory_ledger(toy().config, trained_draft().config, chain(3), slots)
+    # Four rows of p and three of q in float32, three races and one over 96 tokens, and
+    # three uniform numbers.
+    assert ledger.sampling == 4 * 2 * (4 * 96 + 3 * 96 + 3 * 96 + 96 + 3)
+
+
+def request_of(temperature: float):
+    from helpers import request
+
+    return request((1, 2, 3), 10, sampling=SamplingParams(temperature, seed=1))
+
+
+def keep(outputs: list, output):
+    outputs.append(output)
+    return output
+
+
+def nbytes(*tensors: Tensor) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_ledger_counts_a_targets_weights(tied):
+    from tiny import tiny_model
+
+    model = tiny_model(tie_word_embeddings=tied)
+    ledger = memory_ledger(model.config, dtype=torch.bfloat16)
+    assert ledger.target_weights == nbytes(*model.parameters()) // 2
+    assert ledger.draft_weights == ledger.draft_kv == 0
+    assert ledger.sampling == 4 * 8 * (120 + 120)
+
+
+def test_the_ledger_of_an_8b_target():
+    """Llama-3.1-8B has 8,030,261,248 weights; its tokens take 128 KiB each in bf16."""
+    hf = {
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+        "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 131072,
+        "rope_theta": 500000.0,
+    }
+    draft = DraftConfig.for_target(hf, 32000, (2, 16, 29))
+    growth, slots = DynamicTree(), Slots(4, 2048)
+    ledger = memory_ledger(hf, draft, growth, slots, torch.bfloat16)
+    assert ledger.target_weights == 2 * 8_030_261_248
+    assert ledger.target_kv == 4 * 2048 * 128 * 1024
+    assert ledger.draft_kv * 32 == ledger.target_kv  # one layer to its 32
+    lines = ledger.lines()
+    assert lines[2].split() == ["target", "kv", "1,024.0", "MiB"]
+    assert lines[-1].split()[0] == "total" and len(lines) == 9
+
+
+def test_a_ledger_needs_draft_and_growth_together():
+    with pytest.raises(ValueError, match="give both"):
+        memory_ledger(toy().config, trained_draft().config)
