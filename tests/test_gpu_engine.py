@@ -337,6 +337,13 @@ def test_bad_input_is_refused_before_any_work(make, message):
         make()
 
 
+def test_one_bad_request_of_several_leaves_nothing_behind():
+    engine = BatchEngine(toy(), VanillaDrafter(), Slots(1, 9))
+    with pytest.raises(ValueError, match="a slot holds 9"):
+        engine.run([request((1, 2), 3), request((1, 2), 30)])
+    assert engine.is_idle
+
+
 def test_a_growth_of_another_kind_is_refused():
     class Odd:
         depth = max_nodes = max_rows = 1

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from eagle3.gpu.draws import Filters, RowSampling
-from eagle3.gpu.trees import Chance, Drawn, Nodes
+from eagle3.gpu.trees import Chance, Nodes, Rank
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,13 @@ class Decision:
         behind the accepted ones is 0
     num_accepted: [B] int64  drafted tokens kept
     next_token: [B] int64  the target's own after them
+    is_finite: [B] bool  whether all logits were numbers; if not, the rest means nothing
     """
 
     path: Tensor
     num_accepted: Tensor
     next_token: Tensor
+    is_finite: Tensor
 
 
 def decide(nodes: Nodes, logits: Tensor, depth: int, chance: Chance | None) -> Decision:
@@ -38,25 +40,21 @@ def decide(nodes: Nodes, logits: Tensor, depth: int, chance: Chance | None) -> D
     logits: [B, n + 1, V]  the target's, row 0 the pending token's
     depth: D, levels of the trees   chance: None where all slots are greedy
     """
-    choices = logits.argmax(-1)  # [B, n + 1]
+    best, choices = logits.max(-1)  # [B, n + 1] each
+    is_finite = torch.isfinite(best).all(-1)  # NaN and inf both show in a maximum
     accepted = nodes.tokens == choices.gather(1, nodes.parents)  # [B, n]
     if chance is None:
         path, count, end = _walk(nodes, accepted, depth)
-        return Decision(path, count, choices.gather(1, end)[:, 0])
-    greedy = chance.sampling.greedy
+        return Decision(path, count, choices.gather(1, end)[:, 0], is_finite)
     p = chance.sampling.distributions(logits, chance.filters)  # [B, n + 1, V]
-    if nodes.drawn is None:
-        by_chance = _accept_chosen(nodes, p, chance.draws.uniforms)
-    else:
-        by_chance = _accept_drawn(nodes, p, chance.draws.uniforms)
+    rule = (_Chosen if nodes.drawn is None else _Drawn)(nodes, p)
+    by_chance = rule.accepted(chance.draws.uniforms)
+    greedy = chance.sampling.greedy
     accepted = torch.where(greedy[:, None], accepted, by_chance)
     path, count, end = _walk(nodes, accepted, depth)
-    left = p.gather(1, end[:, :, None].expand(-1, -1, p.shape[-1]))[:, 0]  # [B, V]
-    if nodes.drawn is None:
-        left = _without_children(nodes, left, end)
-    sampled = (left / chance.draws.last).argmax(-1)
-    best = choices.gather(1, end)[:, 0]
-    return Decision(path, count, torch.where(greedy, best, sampled))
+    sampled = (rule.left(end) / chance.draws.last).argmax(-1)
+    next_token = torch.where(greedy, choices.gather(1, end)[:, 0], sampled)
+    return Decision(path, count, next_token, is_finite)
 
 
 def first_token(
@@ -90,59 +88,93 @@ def _walk(nodes: Nodes, accepted: Tensor, depth: int) -> tuple[Tensor, Tensor, T
     return path[:, : depth + 1], count[:, 0], end
 
 
-def _accept_chosen(nodes: Nodes, p: Tensor, uniforms: Tensor) -> Tensor:
+class _Chosen:
     """Children chosen without chance: accept x with what p gives it of what is left.
 
-    After the older siblings were refused and taken out, 1 less their mass is left.
-    p: [B, n + 1, V] -> [B, n] bool
+    p: [B, n + 1, V]
     """
-    own = _at_parents(nodes, p)  # [B, n]
-    gone = (nodes.older_siblings() * own[:, None]).sum(-1)  # [B, n]
-    return uniforms * (1 - gone) < own
+
+    def __init__(self, nodes: Nodes, p: Tensor) -> None:
+        self.nodes, self.p = nodes, p
+
+    def accepted(self, uniforms: Tensor) -> Tensor:
+        """[B, n] bool. After the older siblings, 1 less their mass is left."""
+        flat = self.nodes.parents * self.p.shape[-1] + self.nodes.tokens
+        own = self.p.flatten(1).gather(1, flat)  # p of each node's token
+        gone = (self.nodes.older_siblings() * own[:, None]).sum(-1)
+        return uniforms * (1 - gone) < own
+
+    def left(self, end: Tensor) -> Tensor:
+        """p at the end of the path, less the refused children: [B, 1] -> [B, V]."""
+        p = _row(self.p, end)
+        refused = (self.nodes.parents == end) & self.nodes.alive  # [B, n]
+        # Added up, since a token may stand in the tree more than once.
+        hits = torch.zeros_like(p).scatter_add(
+            1, self.nodes.tokens, refused.to(p.dtype)
+        )
+        rest = p.masked_fill(hits > 0, 0.0)
+        return torch.where(rest.sum(-1, keepdim=True) > 0, rest, p)
 
 
-def _at_parents(nodes: Nodes, p: Tensor) -> Tensor:
-    """What p gives each node's token after its parent: [B, n + 1, V] -> [B, n]."""
-    flat = nodes.parents * p.shape[-1] + nodes.tokens
-    return p.flatten(1).gather(1, flat)
-
-
-def _without_children(nodes: Nodes, left: Tensor, end: Tensor) -> Tensor:
-    """p at the end of the path, less the children that were refused: [B, V]."""
-    refused = (nodes.parents == end) & nodes.alive  # [B, n]
-    # Added up, since a token may stand in the tree more than once.
-    hits = torch.zeros_like(left).scatter_add(1, nodes.tokens, refused.to(left.dtype))
-    rest = left.masked_fill(hits > 0, 0.0)
-    return torch.where(rest.sum(-1, keepdim=True) > 0, rest, left)
-
-
-def _accept_drawn(nodes: Nodes, p: Tensor, uniforms: Tensor) -> Tensor:
+class _Drawn:
     """Children drawn from q without replacement: accept x with min(1, p(x) / q(x)).
 
-    One rank after the other, for all parents at once. In p, [B, n + 1, V], the inner
-    rows are replaced by what is left when all children were refused.
-    Returns [B, n] bool.
+    One rank after the other, for all parents at once. p: [B, n + 1, V]
     """
-    drawn: Drawn = nodes.drawn
-    left, q = p[:, drawn.inner], drawn.q  # [B, P, V]
-    accepted = torch.zeros_like(nodes.alive)
-    for family in drawn.families:
-        there = nodes.alive[:, family.nodes]  # [B, F]
-        token = nodes.tokens[:, family.nodes][:, :, None]
-        now, from_q = left[:, family.rows], q[:, family.rows]  # [B, F, V]
-        # In double precision, as the teaching engine's Python floats are.
-        ratio = now.gather(2, token).double() / from_q.gather(2, token).double()
-        hit = uniforms[:, family.nodes].double() < ratio[:, :, 0]
-        accepted[:, family.nodes] = hit & there
-        owed = _normalized((now - from_q).clamp(min=0), now)
-        left[:, family.rows] = torch.where(there[:, :, None], owed, now)
-        if (
-            family is not drawn.families[-1]
-        ):  # younger siblings were drawn from the rest
-            rest = _normalized(from_q.scatter(2, token, 0.0), from_q)
-            q = q.index_copy(1, family.rows, rest)
-    p[:, drawn.inner] = left
-    return accepted
+
+    def __init__(self, nodes: Nodes, p: Tensor) -> None:
+        self.nodes, self.p = nodes, p
+        self.families = nodes.drawn.families
+        self.q = nodes.drawn.q  # [B, P, V]
+        self.rest = p.index_select(1, self.families.inner)  # [B, P, V]
+
+    def accepted(self, uniforms: Tensor) -> Tensor:
+        """[B, n] bool."""
+        accepted = torch.zeros_like(self.nodes.alive)
+        for rank in self.families.ranks:
+            if len(rank.older):
+                self._refuse_older(rank)
+            token = self.nodes.tokens[:, rank.nodes]  # [B, F]
+            # In double precision, as the teaching engine's Python floats are.
+            of_p, of_q = (
+                _at(x, rank.rows, token).double() for x in (self.rest, self.q)
+            )
+            accepted[:, rank.nodes] = uniforms[:, rank.nodes].double() < of_p / of_q
+        return accepted
+
+    def _refuse_older(self, rank: Rank) -> None:
+        """Rows with a child of this rank go on to what the one before has left."""
+        rest, q = (x.index_select(1, rank.rows) for x in (self.rest, self.q))
+        token = self.nodes.tokens[:, rank.older][:, :, None]  # [B, F, 1]
+        was_there = self.nodes.alive[:, rank.older][:, :, None]
+        owed = torch.where(was_there, _owed(rest, q), rest)
+        q = _normalized(q.scatter(2, token, 0.0), q)
+        self.rest = self.rest.index_copy(1, rank.rows, owed)
+        self.q = self.q.index_copy(1, rank.rows, q)
+
+    def left(self, end: Tensor) -> Tensor:
+        """p at the end of the path, less what q was given for: [B, 1] -> [B, V]."""
+        number = self.families.number[end]  # [B, 1]
+        rest, q = _row(self.rest, number), _row(self.q, number)
+        was_there = self.nodes.alive.gather(1, self.families.youngest[number])
+        rest = torch.where(was_there, _owed(rest, q), rest)
+        return torch.where(self.families.is_inner[end], rest, _row(self.p, end))
+
+
+def _row(x: Tensor, index: Tensor) -> Tensor:
+    """One row of each slot: x [B, m, V], index [B, 1] -> [B, V]"""
+    first = torch.arange(len(x), device=x.device) * x.shape[1]
+    return x.flatten(0, 1).index_select(0, first + index[:, 0])  # whole rows at once
+
+
+def _at(x: Tensor, rows: Tensor, token: Tensor) -> Tensor:
+    """Numbers of some rows: x [B, P, V], rows [F], token [B, F] -> [B, F]"""
+    return x.flatten(1).gather(1, rows * x.shape[2] + token)
+
+
+def _owed(p: Tensor, q: Tensor) -> Tensor:
+    """What p still owes after a token drawn from q was refused: [..., V]"""
+    return _normalized((p - q).clamp(min=0), p)
 
 
 def _normalized(mass: Tensor, otherwise: Tensor) -> Tensor:

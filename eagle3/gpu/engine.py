@@ -216,6 +216,18 @@ class BatchEngine:
 
         Raises ValueError for a request that can't be run here, before any work. [Ours]
         """
+        length = self._length(request)
+        generator = None
+        if not request.sampling.is_greedy:
+            generator = torch.Generator(self.target.device)
+            generator.manual_seed(request.sampling.seed)
+        ticket, self._num_tickets = self._num_tickets, self._num_tickets + 1
+        window = min(length, self.window)
+        self.waiting.append(_Running(ticket, request, length, window, generator))
+        return ticket
+
+    def _length(self, request: Request) -> int:
+        """Tokens of prompt and answer at most; ValueError if they don't fit."""
         check_request(self.target, request)
         wanted = len(request.prompt_ids) + request.max_new_tokens
         length = min(wanted, self.target.max_positions)
@@ -225,14 +237,7 @@ class BatchEngine:
                 f"{self.slots.length}: ask for less, or make the engine with longer "
                 "slots."
             )
-        generator = None
-        if not request.sampling.is_greedy:
-            generator = torch.Generator(self.target.device)
-            generator.manual_seed(request.sampling.seed)
-        ticket, self._num_tickets = self._num_tickets, self._num_tickets + 1
-        window = min(length, self.window)
-        self.waiting.append(_Running(ticket, request, length, window, generator))
-        return ticket
+        return length
 
     @torch.inference_mode()
     def cancel(self, ticket: int) -> Answer:
@@ -259,6 +264,8 @@ class BatchEngine:
 
         Raises ValueError for one that can't be run, before any is. [Ours]
         """
+        for request in requests:
+            self._length(request)
         tickets, answers = [self.submit(request) for request in requests], {}
         while not self.is_idle:
             answers |= {answer.ticket: answer for answer in self.step()}
@@ -297,7 +304,8 @@ class BatchEngine:
         state.length[slot], state.unseen[slot] = num_prompt, 1
         state.max_length[slot], state.window[slot] = one.length, one.window
         state.ids[slot, :1], state.features[slot, 0] = token, features[0, -1]
-        self.report[slot, 1:3].copy_(torch.cat([_is_finite(output.logits), token]))
+        finite = torch.isfinite(output.logits.amax(-1))[:, 0].long()
+        self.report[slot, 1:3].copy_(torch.cat([finite, token]))
         finite, token = self.report[slot, 1:3].tolist()
         return self._emit(slot, [token], bool(finite))
 
@@ -374,8 +382,7 @@ class BatchEngine:
         chance = self._chance(filters)
         decision = decide(nodes, output.logits, self.depth, chance)
         self._close_up(decision)
-        finite = _is_finite(output.logits)
-        return self._advance(block, output, decision, finite)
+        return self._advance(block, output, decision)
 
     def _run_target(self, block: Tensor, nodes: Nodes, span: int) -> TargetOutput:
         length = self.state.length[:, None]
@@ -397,7 +404,7 @@ class BatchEngine:
         self.cache.move(start + source, start + place)
 
     def _advance(
-        self, block: Tensor, output: TargetOutput, decision: Decision, finite: Tensor
+        self, block: Tensor, output: TargetOutput, decision: Decision
     ) -> Tensor:
         """Commit in every slot; returns what the host must know: [B, 2 + D + 1]."""
         state, path, count = self.state, decision.path, decision.num_accepted
@@ -409,6 +416,7 @@ class BatchEngine:
         state.ids.scatter_(1, count[:, None], decision.next_token[:, None])
         state.unseen.copy_(count + 1)
         state.length += (count + 1) * (state.max_length > 0)  # free slots stay
+        finite = decision.is_finite.long()
         return torch.cat([count[:, None], finite[:, None], state.ids], dim=1)
 
     def _to_host(self, report: Tensor) -> list[list[int]]:
@@ -481,11 +489,6 @@ def _probe(target: Target) -> tuple[Tensor, TargetOutput]:
             "batch engine needs them all alike; use the teaching engine."
         )
     return cache.keys[0], output
-
-
-def _is_finite(logits: Tensor) -> Tensor:
-    """[B, n, V] -> [B] int64, 1 or 0. NaN and inf both show in a row's maximum."""
-    return torch.isfinite(logits.amax(-1)).all(-1).long()
 
 
 def _round_up(length: int) -> int:

@@ -18,17 +18,37 @@ from eagle3.growth import DynamicTree, Growth, StaticTree
 
 
 @dataclass(frozen=True)
-class Family:
+class Rank:
     """The children of one rank among their siblings, in a tree of fixed shape.
 
-    rank 0 holds every first child, rank 1 every second one, and so on.
+    nodes: [F] int64  rank 0 holds every first child, rank 1 every second one ...
+    rows: [F] int64  the inner row that each of them hangs on
+    older: [F] int64  the sibling before each of them; empty at rank 0
 
-    nodes: [F] int64     rows: [F] int64, the inner row that each of them hangs on,
-        counted among the P inner rows
+    [Ours]
     """
 
     nodes: Tensor
     rows: Tensor
+    older: Tensor
+
+
+@dataclass(frozen=True)
+class Families:
+    """Who is whose child, in a tree of fixed shape with P inner rows.
+
+    inner: [P] int64  the rows of the block that have children, in order
+    number: [n + 1] int64  which inner row a row of the block is, 0 for a leaf
+    is_inner: [n + 1] bool      youngest: [P] int64, the last child of each inner row
+
+    [Ours]
+    """
+
+    inner: Tensor
+    number: Tensor
+    is_inner: Tensor
+    youngest: Tensor
+    ranks: Sequence[Rank]
 
 
 @dataclass(frozen=True)
@@ -36,13 +56,12 @@ class Drawn:
     """How the children of a static tree were drawn.
 
     q: [B, P, V]  what the children of each inner row were drawn from
-    inner: [P] int64  the rows of the block that have children
-    families: one for each rank
+
+    [Ours]
     """
 
     q: Tensor
-    inner: Tensor
-    families: Sequence[Family]
+    families: Families
 
 
 @dataclass(frozen=True)
@@ -186,46 +205,11 @@ class StaticGrowth:
         inner = [path for path in row if (*path, 0) in row]
         self.max_rows, self.num_races = len(inner) - 1, len(inner)
         parents = [row[path[:-1]] for path in paths]
-        sees = torch.eye(len(row), dtype=torch.bool)
-        for node, parent in enumerate(parents):
-            sees[node + 1] |= sees[parent]
-        self.sees = sees.to(device)[None]  # [1, n + 1, n + 1]
+        self.parents = torch.tensor([parents], device=device)  # [1, n]
+        self.sees = closure(self.parents, self.depth)  # [1, n + 1, n + 1]
         self.depth_of_row = self.sees.sum(-1) - 1  # [1, n + 1]
-
-        def to_tensor(numbers: list[int]) -> Tensor:
-            return torch.tensor(numbers, dtype=torch.int64, device=device)
-
-        self.parents = to_tensor(parents)[None]
-        self.inner = to_tensor([row[path] for path in inner])
-        number = {path: i for i, path in enumerate(inner)}
-        self.families = [
-            Family(
-                to_tensor([row[path] - 1 for path in paths if path[-1] == rank]),
-                to_tensor([number[path[:-1]] for path in paths if path[-1] == rank]),
-            )
-            for rank in range(1 + max(path[-1] for path in paths))
-        ]
-        self.levels, first = [], 0
-        for depth in range(1, self.depth + 1):
-            nodes = [path for path in paths if len(path) == depth]
-            owners = [path for path in inner if len(path) == depth - 1]
-            width = 1 + max(path[-1] for path in nodes)
-            owner = [owners.index(path[:-1]) for path in nodes]
-            kept = [i for i, path in enumerate(nodes) if path in number]
-            level = _Level(
-                first=first,
-                num_owners=len(owners),
-                width=width,
-                owner=to_tensor(owner),
-                pick=to_tensor(
-                    [o * width + path[-1] for o, path in zip(owner, nodes, strict=True)]
-                ),
-                inner=to_tensor(kept),
-                # Inner rows are run in order and the pending token is row 0 of both.
-                parents=to_tensor([number[nodes[i][:-1]] for i in kept]),
-            )
-            self.levels.append(level)
-            first += len(owners)
+        self.families = _families(paths, inner, device)
+        self.levels = _levels(paths, inner, device)
 
     def needed(self, limit: int) -> Needed:
         """How many random numbers a tree of at most `limit` levels takes."""
@@ -260,7 +244,7 @@ class StaticGrowth:
         drawn = None
         if chance is not None:
             q = runner.to_target_vocab(torch.cat(qs, dim=1))
-            drawn = Drawn(q, self.inner, self.families)
+            drawn = Drawn(q, self.families)
         depth = self.depth_of_row.expand(batch, -1)
         return Nodes(
             torch.cat(tokens, dim=1),
@@ -270,6 +254,53 @@ class StaticGrowth:
             depth,
             drawn,
         )
+
+
+def _families(paths: list, inner: list, device: torch.device) -> Families:
+    """The families of a tree, given as paths; inner: those that have children."""
+    row = {(): 0} | {path: i + 1 for i, path in enumerate(paths)}
+    number = {path: i for i, path in enumerate(inner)}
+    children = {path: [p for p in paths if p[:-1] == path] for path in inner}
+
+    def rank(place: int) -> Rank:
+        members = [path for path in paths if path[-1] == place]
+        before = [(*path[:-1], place - 1) for path in members if place]
+        return Rank(
+            nodes=_ints([row[path] - 1 for path in members], device),
+            rows=_ints([number[path[:-1]] for path in members], device),
+            older=_ints([row[path] - 1 for path in before], device),
+        )
+
+    return Families(
+        inner=_ints([row[path] for path in inner], device),
+        number=_ints([number.get(path, 0) for path in row], device),
+        is_inner=torch.tensor([path in number for path in row], device=device),
+        youngest=_ints([row[children[path][-1]] - 1 for path in inner], device),
+        ranks=[rank(place) for place in range(1 + max(path[-1] for path in paths))],
+    )
+
+
+def _levels(paths: list, inner: list, device: torch.device) -> list[_Level]:
+    """The levels of a tree, given as paths; inner: those that have children."""
+    number = {path: i for i, path in enumerate(inner)}
+    levels, first = [], 0
+    for depth in range(1, 1 + max(map(len, paths))):
+        nodes = [path for path in paths if len(path) == depth]
+        owners = [path for path in inner if len(path) == depth - 1]
+        width = 1 + max(path[-1] for path in nodes)
+        owner = [owners.index(path[:-1]) for path in nodes]
+        pick = [o * width + path[-1] for o, path in zip(owner, nodes, strict=True)]
+        kept = [i for i, path in enumerate(nodes) if path in number]
+        # Inner rows are run in order, and the pending token is row 0 of them, too.
+        parents = [number[nodes[i][:-1]] for i in kept]
+        tensors = (_ints(numbers, device) for numbers in (owner, pick, kept, parents))
+        levels.append(_Level(first, len(owners), width, *tensors))
+        first += len(owners)
+    return levels
+
+
+def _ints(numbers: list[int], device: torch.device) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.int64, device=device)
 
 
 def _ranked(
