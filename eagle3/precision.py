@@ -33,8 +33,9 @@ def rounding_bound(logits: Tensor, num_layers: int, dtype: torch.dtype) -> Tenso
     Returns [...] float32: ROUNDINGS * eps * sqrt(L) * (max - mean). Each layer adds its
     result to a stream that is rounded to `dtype`, and L rounding errors of random sign
     add up like sqrt(L); errors of the stream reach the logits in proportion to how far
-    these spread. The factor covers what was measured on the default target with room
-    to spare. [Ours]
+    these spread. On the default target in bfloat16 and float16, running a text as one
+    block, in blocks of four and token by token, the lead of the best token moved by up
+    to 0.65 eps * sqrt(L) * (max - mean); the factor leaves threefold room. [Ours]
     """
     scores = logits.float()
     spread = scores.amax(-1) - scores.mean(-1)

@@ -73,7 +73,7 @@ def mixed_requests(seed: int, count: int, temperature: float = 0.0) -> list[Requ
     return [
         request(
             [dice.randrange(VOCAB) for _ in range(dice.randint(1, 30))],
-            dice.randint(1, 24),
+            dice.randint(1, 18),
             sampling=SamplingParams(temperature, seed=dice.randrange(1000)),
             eos_token_ids=tuple(dice.sample(range(VOCAB), dice.choice([0, 3]))),
         )
@@ -172,6 +172,18 @@ CASES = st.fixed_dictionaries(
 def test_any_requests_in_any_number_of_slots(case):
     requests = mixed_requests(case["seed"], case["count"], case["temperature"])
     check(requests, case["growth"], case["slots"])
+
+
+def test_the_span_grows_with_the_longest_text_and_ends_at_the_cache():
+    """Texts longer than 128 tokens: the first columns are not all that is read."""
+    requests = [request(range(n % VOCAB), 8) for n in (60, 90)]
+    requests.append(request([n % 90 for n in range(290)], 8))
+    engine = BatchEngine(toy(), drafter("chain 3"), Slots(2, 300))
+    spans, real = set(), engine._span
+    engine._span = lambda longest: spans.add(real(longest)) or real(longest)
+    for one, answer in zip(requests, engine.run(requests), strict=True):
+        assert told(answer) == teach(one, "chain 3")
+    assert spans == {128, 384}  # 300 tokens and room for drafts: three times 128
 
 
 def test_answers_do_not_depend_on_who_shares_the_batch():

@@ -245,8 +245,8 @@ class FakeCuda:
                 outer.calls.append("replay")
 
         class Context:
-            def __init__(self, *_things):
-                self.things = _things
+            def __init__(self, *things, **_options):
+                self.things = things
 
             def __enter__(self):
                 if self.things and isinstance(self.things[0], Graph):
@@ -267,6 +267,7 @@ class FakeCuda:
             ("Stream", Stream),
             ("stream", Context),
             ("current_stream", Stream),
+            ("graph_pool_handle", object),
         ):
             patch.setattr(torch.cuda, name, thing)
 

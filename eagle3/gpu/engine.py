@@ -26,7 +26,7 @@ from eagle3.gpu.graphs import Phases, use_graphs
 from eagle3.gpu.trees import Chance, DeviceGrowth, Nodes, no_nodes, on_device
 from eagle3.target import Target, TargetOutput
 
-SPAN = 128  # attention reads this many columns, or a multiple of it
+SPAN = 128  # attention reads this many columns, doubled until all texts fit
 
 
 @dataclass(frozen=True)
@@ -331,8 +331,7 @@ class BatchEngine:
         if filters is not None:
             self._fill_draws(used)
         clock.lap("draw")
-        longest = max(self.running[slot].committed for slot in used)
-        span = min(_round_up(longest + self.spare), self.cache.size.length)
+        span = self._span(max(self.running[slot].committed for slot in used))
         nodes = self.nothing
         if self.draft is not None:
             nodes = self.phases.run(
@@ -353,6 +352,13 @@ class BatchEngine:
         self.num_cycles += 1
         clock.lap("host")
         return answers
+
+    def _span(self, longest: int) -> int:
+        """Columns to look at: few different numbers, since each is a graph."""
+        span = SPAN
+        while span < longest + self.spare:
+            span *= 2
+        return min(span, self.cache.size.length)
 
     def _fill_draws(self, used: Sequence[int]) -> None:
         for slot in used:

@@ -28,6 +28,9 @@ class Phases:
     def __init__(self, enabled: bool, state: Sequence[Tensor]) -> None:
         self.enabled, self.state = enabled, tuple(state)
         self._recorded: dict[Hashable, tuple[torch.cuda.CUDAGraph, Any]] = {}
+        # One memory pool for all graphs: they never run at once, and what a phase
+        # returns is kept here and so not given to a graph that is recorded later.
+        self._pool = torch.cuda.graph_pool_handle() if enabled else None
 
     def run(self, key: Hashable, phase: Callable[[], Any]) -> Any:
         """Run a phase and return what it returned when it was recorded.
@@ -50,7 +53,7 @@ class Phases:
         self._warm_up(phase)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, pool=self._pool):
                 output = phase()
         except RuntimeError as error:
             raise RuntimeError(
