@@ -249,6 +249,35 @@ def test_the_drafts_cache_holds_what_the_teaching_drafter_holds():
         )
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("growth", ["chain 3", "static", "dynamic"])
+def test_each_cycle_drafts_the_same_tree(growth, temperature):
+    """Tokens and parents, to the last cycles, which have room for fewer levels."""
+    one = request(PROMPT, 18, sampling=SamplingParams(temperature, seed=2))
+    engine = BatchEngine(toy(), drafter(growth), Slots(2, 64))
+    drafted, run = [], engine.phases.run
+
+    def spy(key, phase):
+        output = run(key, phase)
+        if key[0] == "draft":
+            alive = output.alive[0]
+            drafted.append(
+                (output.tokens[0, alive].tolist(), output.parents[0, alive].tolist())
+            )
+        return output
+
+    engine.phases.run = spy
+    engine.run([one])
+    teaching = Engine(toy(), drafter(growth), one)
+    wanted = [
+        (list(cycle.drafted), [parent + 1 for parent in cycle.parents])
+        for cycle in teaching.cycles()
+    ][1:]
+    assert drafted == wanted
+    assert len(drafted[-1][0]) < len(drafted[0][0])
+    assert engine.state.length.tolist() == [1, 1]  # free slots don't move
+
+
 # Requests come and go
 
 
@@ -366,13 +395,21 @@ def test_a_growth_of_another_kind_is_refused():
 
 
 def test_a_text_that_makes_the_logits_overflow_ends_alone_and_leaves_nothing():
-    """Token 50 is poisoned. Its request ends; the others, and the next in its slot,
-    answer as ever: what isn't a number would otherwise come back through the mask."""
+    """Token 0 is poisoned, and what isn't a number comes back through any mask.
+
+    Its request ends alone. Its slot runs on idle, on that same token, while the other
+    request goes on; then the slot answers the next request as ever.
+    """
     target = Target(helpers.library_toy())
-    target.embedding[50] = torch.nan
+    target.embedding[0] = torch.nan
+    first, *others = (request(p, n) for p, n in ((PROMPT, 20), ((7,), 9), ((1, 2), 9)))
+    assert all(0 not in teach(one, "chain 3")[0] for one in (first, *others))
     engine = BatchEngine(target, drafter("chain 3"), Slots(2, 64))
-    good = [request(p, 12) for p in (PROMPT, (7, 8), (9,), (1, 2, 3))]
-    answers = engine.run([good[0], request((3, 50, 4), 12), *good[1:]])
-    assert told(answers.pop(1)) == ((), "not finite", ())
-    for one, answer in zip(good, answers, strict=True):
-        assert answer.token_ids == helpers.vanilla(toy(), one.prompt_ids, 12)
+    engine.submit(first)
+    engine.submit(request((3, 0, *range(4, 20)), 12))  # longer than what comes next
+    [poisoned] = engine.step()
+    assert told(poisoned) == ((), "not finite", ())
+    assert poisoned.acceptance_length == 0
+    assert engine.step() == []  # the slot is free, and nobody has come yet
+    for one, answer in zip(others, engine.run(others), strict=True):
+        assert told(answer) == teach(one, "chain 3")

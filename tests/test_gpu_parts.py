@@ -17,7 +17,6 @@ from eagle3.gpu import BatchEngine, Slots
 from eagle3.gpu.accept import decide
 from eagle3.gpu.cache import CacheSize, SlotCache, block_mask
 from eagle3.gpu.draws import Draws, Filters, Needed, RowSampling
-from eagle3.gpu.graphs import Phases, use_graphs
 from eagle3.gpu.memory import memory_ledger
 from eagle3.gpu.trees import Chance, Nodes, closure
 from eagle3.growth import DynamicTree, chain
@@ -208,7 +207,8 @@ def test_each_row_has_its_own_temperature_and_filters():
     for slot, one in enumerate(params):
         sampling.set(slot, one)
     filters = sampling.filters(range(len(params)))
-    assert filters == Filters(500, True)
+    assert filters == Filters(512, True)
+    assert sampling.filters([1]) == Filters(4, False)
     assert sampling.filters([5]) is None
     assert sampling.filters([0, 5]) == Filters(0, False)
     logits = 3 * torch.randn(len(params), 4, 40, generator=seeded(3))
@@ -219,82 +219,6 @@ def test_each_row_has_its_own_temperature_and_filters():
         assert torch.equal(found[slot] > 0, wanted > 0)
     one = sampling.of(1).distributions(logits[1:2], filters)
     assert torch.equal(one[0], found[1])
-
-
-# Graphs, where there are none
-
-
-def test_graphs_are_off_where_there_is_no_gpu():
-    cpu = torch.device("cpu")
-    assert use_graphs(None, cpu) is False
-    assert use_graphs(False, torch.device("cuda")) is False
-    assert use_graphs(None, torch.device("cuda")) is True
-    with pytest.raises(ValueError, match="the target is on 'cpu'"):
-        use_graphs(True, cpu)
-
-
-class FakeCuda:
-    """Stands in for torch.cuda: records which calls come in which order."""
-
-    def __init__(self, patch, fails: bool = False) -> None:
-        self.calls: list[str] = []
-        outer = self
-
-        class Graph:
-            def replay(self):
-                outer.calls.append("replay")
-
-        class Context:
-            def __init__(self, *things, **_options):
-                self.things = things
-
-            def __enter__(self):
-                if self.things and isinstance(self.things[0], Graph):
-                    outer.calls.append("record")
-                    if fails:
-                        raise RuntimeError("operation not permitted\nmore lines")
-
-            def __exit__(self, *_error):
-                return False
-
-        class Stream:
-            def wait_stream(self, _other):
-                pass
-
-        for name, thing in (
-            ("CUDAGraph", Graph),
-            ("graph", Context),
-            ("Stream", Stream),
-            ("stream", Context),
-            ("current_stream", Stream),
-            ("graph_pool_handle", object),
-        ):
-            patch.setattr(torch.cuda, name, thing)
-
-
-def test_a_phase_is_warmed_up_recorded_once_and_then_replayed(monkeypatch):
-    """The warm-up changes the state and puts it back; each key has its own graph."""
-    fake = FakeCuda(monkeypatch)
-    state, seen = torch.zeros(1), []
-
-    def phase():
-        seen.append(float(state))
-        state.add_(1)
-        return f"output {len(seen)}"
-
-    phases = Phases(True, [state])
-    assert phases.run("a", phase) == "output 3"
-    assert seen == [0.0, 0.0, 0.0]  # two warm-ups and the recording
-    assert phases.run("a", phase) == "output 3"
-    assert len(seen) == 3 and fake.calls == ["record", "replay", "replay"]
-    phases.run("b", phase)
-    assert fake.calls[-2:] == ["record", "replay"] and len(seen) == 6
-
-
-def test_a_phase_that_cant_be_recorded_says_so(monkeypatch):
-    FakeCuda(monkeypatch, fails=True)
-    with pytest.raises(RuntimeError, match=r"verify.*not permitted.*graphs=False"):
-        Phases(True, []).run(("verify", 128, None), lambda: None)
 
 
 # The ledger

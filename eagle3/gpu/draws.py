@@ -30,7 +30,8 @@ from eagle3.sampling import SamplingParams
 class Filters(NamedTuple):
     """What the shapes of a sampled cycle depend on.
 
-    top_k: the largest of the batch, 0 where no row has one
+    top_k: the largest of the batch, rounded up to a power of two so that few different
+        ones come up; 0 where no row has one
     top_p: whether any row has one
     """
 
@@ -67,8 +68,9 @@ class RowSampling:
         drawn = [self.params[i] for i in slots if not self.params[i].is_greedy]
         if not drawn:
             return None
+        largest = max(params.top_k or 0 for params in drawn)
         return Filters(
-            max(params.top_k or 0 for params in drawn),
+            largest and 1 << (largest - 1).bit_length(),
             any(params.top_p < 1 for params in drawn),
         )
 

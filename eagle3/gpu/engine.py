@@ -69,7 +69,7 @@ class Answer:
     @property
     def acceptance_length(self) -> float:
         """tau: tokens emitted per cycle, the target's own included. [Paper]"""
-        return (len(self.token_ids) - 1) / max(1, len(self.accepted))
+        return max(0, len(self.token_ids) - 1) / max(1, len(self.accepted))
 
 
 @dataclass
@@ -168,6 +168,7 @@ class BatchEngine:
         self._allocate(drafter, use_graphs(graphs, target.device))
         self.running: list[_Running | None] = [None] * self.slots.count
         self.waiting: deque[_Running] = deque()
+        self._dirty: set[int] = set()  # slots to be cleaned before their next request
         self.seconds = dict.fromkeys(
             ("draw", "draft", "verify", "copy", "host", "prefill"), 0.0
         )
@@ -286,6 +287,8 @@ class BatchEngine:
     def _admit(self, slot: int, one: _Running) -> list[Answer]:
         """Run a prompt into a slot; returns its answer if one token was all of it."""
         state, device = self.state, self.target.device
+        if slot in self._dirty:
+            self._clean(slot)
         prompt = torch.tensor([one.request.prompt_ids], device=device)  # [1, T]
         self.sampling.set(slot, one.request.sampling)
         self.running[slot] = one
@@ -308,6 +311,14 @@ class BatchEngine:
         self.report[slot, 1:3].copy_(torch.cat([finite, token]))
         finite, token = self.report[slot, 1:3].tolist()
         return self._emit(slot, [token], bool(finite))
+
+    def _clean(self, slot: int) -> None:
+        """Zero a slot in which something was no number, and has gone on since."""
+        self.cache.clear(slot)
+        if self.draft is not None:
+            self.draft.cache.clear(slot)
+        self.state.features[slot].zero_()
+        self._dirty.remove(slot)
 
     def _draws(self) -> Draws:
         """The buffers for random numbers, made when the first request samples."""
@@ -347,7 +358,8 @@ class BatchEngine:
         answers = []
         for slot in used:
             num_accepted, finite, *tokens = rows[slot]
-            self.running[slot].accepted.append(num_accepted)
+            if finite:
+                self.running[slot].accepted.append(num_accepted)
             answers += self._emit(slot, tokens[: num_accepted + 1], bool(finite))
         self.num_cycles += 1
         clock.lap("host")
@@ -436,10 +448,7 @@ class BatchEngine:
         """Emit token by token until a stop; the answer, if it ended."""
         one = self.running[slot]
         if not finite:
-            self.cache.clear(slot)
-            if self.draft is not None:
-                self.draft.cache.clear(slot)
-            self.state.features[slot].zero_()
+            self._dirty.add(slot)
             return [self._release(slot, "not finite")]
         for token in tokens:
             one.emitted.append(token)
