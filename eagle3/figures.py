@@ -93,7 +93,7 @@ def trace() -> Drawn:
 
 def speedup() -> Drawn:
     """What a draft is worth on the measured machine."""
-    measured = read_results("speedup", RESULTS)
+    measured = read_results("methods", RESULTS)
     summary, machine = measured["temperatures"]["0"], measured["environment"]
     best = best_chain(summary)
     library = summary["transformers generate"]["speedup"]
@@ -145,7 +145,7 @@ def speedups(summary: Mapping[str, Any]) -> Figure:
     """Bars of speed relative to plain decoding, one for each method.
 
     summary: of `eagle3.bench.speedup.summarise`; whiskers are its 95% intervals, marks
-        the five kinds of prompts
+        the five kinds of prompts; the library's own methods are grey
     Source: [Ours].
     """
     names = [name for name in summary if name != "Vanilla"]
@@ -155,7 +155,7 @@ def speedups(summary: Mapping[str, Any]) -> Figure:
             row = summary[name]
             low, high = row["speedup_interval_95"]
             mean = row["speedup"]
-            colour = DRAFT if "chain" in name else NEUTRAL
+            colour = NEUTRAL if name.startswith("transformers") else DRAFT
             axes.barh(i, mean, 0.55, color=colour, edgecolor=INK, lw=0.6)
             axes.plot([low, high], [i, i], color=INK, lw=1.4)
             for (kind, value), marker in zip(
@@ -164,8 +164,8 @@ def speedups(summary: Mapping[str, Any]) -> Figure:
                 label = kind if i == 0 else None
                 look = {"mfc": "white", "mec": TARGET, "ls": "", "ms": 4}
                 axes.plot(value, i + 0.38, marker, label=label, **look)
-            tau = f"tau {row['acceptance_length']:.2f}"
-            text = f" {mean:.2f} times" + (f", {tau}" if "chain" in name else "")
+            tau = row["acceptance_length"]
+            text = f" {mean:.2f} times" + (f", tau {tau:.2f}" if tau else "")
             box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
             axes.text(high, i, text, va="center", fontsize=8, bbox=box)
         axes.axvline(1, color=INK, lw=1.2, ls="--")
