@@ -124,6 +124,8 @@ def test_other_tokens_than_vanillas_are_told():
 def test_above_temperature_0_tokens_are_not_compared():
     found, _ = measured(config(temperatures=(1.0,)), **{"eagle3-chain": [1.0]})
     assert {r.same_tokens for r in found} == {None}
+    summary = summarise(found, 1.0)
+    assert {row["same_tokens"] for row in summary.values()} == {None}
 
 
 def test_results_can_be_written_and_printed():

@@ -264,7 +264,10 @@ def summarise(runs: Sequence[Run], temperature: float, seed: int = 0) -> dict:
             "draft_share": _mean(mine, "draft_share"),
             "target_share": _mean(mine, "target_share"),
             "other_share": _mean(mine, "other_share"),
-            "same_tokens": all(r.same_tokens is not False for r in mine),
+            # Above temperature 0 there is nothing to compare.
+            "same_tokens": all(r.same_tokens for r in mine)
+            if temperature == 0
+            else None,
             "differing_questions": sorted(
                 {r.question for r in mine if r.same_tokens is False}
             ),
