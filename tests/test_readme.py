@@ -12,6 +12,8 @@ import nbformat
 import pytest
 import readme
 
+from eagle3.bench.environment import read_results
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     path
@@ -114,3 +116,14 @@ def test_the_five_lines_run_as_printed() -> None:
     answer, tau = done.stdout.rsplit(None, 1)
     assert "rice" in answer.lower()
     assert 1 <= float(tau) <= 4  # chains of three and the target's own token
+
+
+def test_the_small_drafts_say_what_their_logs_say() -> None:
+    """n-alpha of the last point, in this order, in the README beside the weights."""
+    drafts = read_results("small_drafts", ROOT / "figures" / "results")["drafts"]
+    for name, draft in drafts.items():
+        folder = ROOT / "eagle3" / "data" / name
+        said = re.findall(r"\b0\.\d\d\b", (folder / "README.md").read_text("utf-8"))
+        last = [f"{alpha:.2f}" for alpha in draft["points"][-1]["n_alpha"]]
+        assert said[: len(last)] == last, name
+        assert f"{draft['steps']}" in (folder / "README.md").read_text("utf-8")
