@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from eagle3.huge_pages import in_huge_pages
+
 STRIP = 32  # outputs per strip: 32 x 576 floats are 74 kB
 
 
@@ -37,7 +39,8 @@ class PackedLinear(nn.Module):
         # Plain attributes: a module looks its buffers up anew at every access, which
         # shows at a hundred calls per token.
         # [S * w, in] -> [S, in, w], the layout that the product reads in order
-        self._packed = weight.unflatten(0, (-1, strip)).transpose(1, 2).contiguous()
+        strips = weight.unflatten(0, (-1, strip)).transpose(1, 2)
+        self._packed = in_huge_pages(strips)
         self._bias = None if linear.bias is None else linear.bias.detach()
 
     def strips(self, x: Tensor) -> Tensor:
