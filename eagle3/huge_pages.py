@@ -19,9 +19,9 @@ _region: Tensor = torch.empty(0)  # what is left of the region that is being fil
 
 
 def in_huge_pages(values: Tensor) -> Tensor:
-    """A contiguous copy of a float32 CPU tensor, in large pages where there are any.
+    """A float32 CPU tensor, contiguous and in large pages where there are any.
 
-    values: [...]; small tensors are copied into usual memory
+    values: [...]; small tensors stay in usual memory
 
     A region's memory is given back when no tensor in it is left. [Ours]
     """
