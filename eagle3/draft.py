@@ -170,6 +170,11 @@ class Eagle3Draft(FeatureDraft):
         """Raise ValueError when this draft was not made for the target."""
         require_fit(self.config, target)
 
+    @property
+    def feature_width(self) -> int:
+        """How many numbers per position `fuse` takes: 3kt."""
+        return NUM_TAPS * self.config.target_hidden_size
+
     def fuse(self, features: Tensor) -> Tensor:
         """Fuse the target's three taps into one feature.
 

@@ -118,8 +118,11 @@ def test_restricted_teacher_keeps_what_the_target_said():
     assert torch.equal(argmax, full.argmax(-1))
 
 
-def slow_twin(draft: Eagle3Draft, batch: TttBatch, logits: torch.Tensor, s: int):
-    """Step s by its definition: one sequence, one row, one drafted chain at a time."""
+def slow_twin(draft: Eagle3Draft, batch: TttBatch, logits: torch.Tensor, s: int, own):
+    """Step s by its definition: one sequence, one row, one drafted chain at a time.
+
+    own: the chain reads what it drafts, not what the text has there
+    """
     losses, correct, overlap, num_masked = [], 0, [], 0
     known = set(draft.d2t.tolist())
     for b in range(len(logits)):
@@ -137,6 +140,8 @@ def slow_twin(draft: Eagle3Draft, batch: TttBatch, logits: torch.Tensor, s: int)
             a = draft(ids[None, 1 : i + 2], g[:, : i + 1], torch.arange(i + 1), cache)
             for step in range(1, s + 1):
                 token = ids[None, i + 1 + step, None]
+                if own:
+                    token = draft.d2t[draft.logits(a[:, -1:]).argmax(-1)]
                 a = draft(token, a[:, -1:], torch.tensor([i + step]), cache)
             log_q = draft.logits(a[0, -1]).log_softmax(-1)
             p = logits[b, j + 1].softmax(-1)[draft.d2t]
@@ -148,11 +153,13 @@ def slow_twin(draft: Eagle3Draft, batch: TttBatch, logits: torch.Tensor, s: int)
 
 
 @torch.no_grad()
-def test_every_step_equals_its_definition():
+@pytest.mark.parametrize("tokens", ["text", "own"])
+def test_every_step_equals_its_definition(tokens):
     draft, batch, logits = small_case()
-    got = ttt_loss(draft, batch, TttConfig(steps=3, decay=0.5))
+    got = ttt_loss(draft, batch, TttConfig(steps=3, decay=0.5, tokens=tokens))
     for s in range(3):
-        loss, accuracy, acceptance, count = slow_twin(draft, batch, logits, s)
+        twin = slow_twin(draft, batch, logits, s, tokens == "own")
+        loss, accuracy, acceptance, count = twin
         assert_close(got.per_step[s], loss, atol=1e-5, rtol=0)
         assert_close(got.acceptance[s], acceptance, atol=1e-5, rtol=0)
         assert float(got.accuracy[s]) == pytest.approx(accuracy)

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from eagle3.draft import NUM_TAPS, Eagle3Draft
+from eagle3.draft import Eagle3Draft
 from eagle3.layers import KeyValue
 from eagle3.training import processes
 from eagle3.training.batches import FeatureBatch
@@ -58,6 +58,8 @@ class TttConfig:
     mean_over: "supervised" divides a step's sum by the positions that count; "all"
         divides by B * T, as the official code does, so that the loss shrinks with
         the share of prompts and padding [Ours; Code]
+    tokens: whose tokens the later steps read: those of the "text", as in the official
+        code, or the draft's "own" best guesses [Code; Ours]
 
     Raises ValueError for values that are out of range.
     """
@@ -65,6 +67,7 @@ class TttConfig:
     steps: int = 7
     decay: float = 0.8
     mean_over: Literal["supervised", "all"] = "supervised"
+    tokens: Literal["text", "own"] = "text"
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -75,6 +78,8 @@ class TttConfig:
             raise ValueError(
                 f"mean_over must be 'supervised' or 'all', not '{self.mean_over}'."
             )
+        if self.tokens not in ("text", "own"):
+            raise ValueError(f"tokens must be 'text' or 'own', not '{self.tokens}'.")
 
 
 class TttLosses(NamedTuple):
@@ -195,7 +200,7 @@ def ttt_loss(
     for s in range(config.steps):
         x = draft.forward_ttt(ids, x, columns + s, keys)
         scores.append(_score(draft, x, rows, s))
-        ids = shift(ids)
+        ids = shift(ids) if config.tokens == "text" else _best_tokens(draft, x)
     sums = _Step(*(torch.stack(values) for values in zip(*scores, strict=True)))
     # At step s the mask is shifted by s: its first s columns have no row.
     masked = torch.stack([batch.loss_mask[:, s:].sum() for s in range(config.steps)])
@@ -214,6 +219,12 @@ def ttt_loss(
     )
 
 
+@torch.no_grad()
+def _best_tokens(draft: Eagle3Draft, a: Tensor) -> Tensor:
+    """The draft's own guess of what the next step's rows should read: [B, T]."""
+    return draft.d2t[draft.logits(a).argmax(-1)]
+
+
 def _num_positions(ids: Tensor) -> int:
     """B * T of the whole batch, of which each process pads its own share."""
     num_rows, length = map(torch.tensor, ids.shape)
@@ -222,10 +233,9 @@ def _num_positions(ids: Tensor) -> int:
 
 def _check(draft: Eagle3Draft, batch: TttBatch) -> None:
     shape = tuple(batch.input_ids.shape)
-    tap_width = NUM_TAPS * draft.config.target_hidden_size
     vocab = draft.config.draft_vocab_size
     for name, values, want in (
-        ("features", batch.features, (*shape, tap_width)),
+        ("features", batch.features, (*shape, draft.feature_width)),
         ("loss_mask", batch.loss_mask, shape),
         ("teacher.logits", batch.teacher.logits, (*shape, vocab)),
         ("teacher.argmax", batch.teacher.argmax, shape),
