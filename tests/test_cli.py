@@ -109,7 +109,7 @@ def test_the_way_from_prompts_to_a_measured_draft(tmp_path):
     ).split()
     assert printed[0::2] == ["0-alpha", "1-alpha"]
     # The trainer scored the float32 weights, this is their float16 copy.
-    assert [float(x) for x in printed[1::2]] == pytest.approx(alphas, abs=0.05)
+    assert [float(x) for x in printed[1::2]] == pytest.approx(alphas[:2], abs=0.05)
 
     small = tmp_path / "small"
     invoke("shrink-vocabulary", run / "final", small, "--data", data, "--size", 6)

@@ -99,7 +99,7 @@ def test_one_sample_is_learnt_by_heart(tmp_path):
     method, data = recipe(draft, steps=4), ([sequence], [sequence])
     trained = Trainer(toy(), method, data, tmp_path / "r", config)
     trained.train()
-    assert trained.evaluate() == [1.0] * 4
+    assert trained.evaluate()[:4] == [1.0] * 4
     count = 1 + 5 * 4  # whole cycles of a chain of 3
     result = generate(toy(), draft, prompt, max_new_tokens=count, chain_length=3)
     assert result.token_ids == tuple(sequence.token_ids[4 : 4 + count].tolist())

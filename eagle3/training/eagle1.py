@@ -28,7 +28,6 @@ from eagle3.training.features import TargetView
 from eagle3.training.losses import shift
 from eagle3.training.recipe import FeatureDraftRecipe, Start
 
-NUM_ALPHAS = 5
 _TINY = 1e-5  # the official code adds it to the number of rows
 
 
@@ -194,7 +193,7 @@ class Eagle1Recipe(FeatureDraftRecipe):
     name: ClassVar[str] = "eagle1"
 
     def __init__(self, target: Target, draft: Eagle1Draft, config: FeatureLossConfig):
-        super().__init__(target, draft, config, NUM_ALPHAS)
+        super().__init__(target, draft, config)
         self.config = config
 
     def make_batch(

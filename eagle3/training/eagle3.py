@@ -22,7 +22,7 @@ class Eagle3Recipe(FeatureDraftRecipe):
     """Trains an `Eagle3Draft` by training-time test.
 
     target: whose head rebuilds the teacher      draft: trained in place
-    ttt: the steps of training-time test; as many n-alphas are measured
+    ttt: the steps of training-time test
 
     [Paper, section 3.2]
     """
@@ -30,7 +30,7 @@ class Eagle3Recipe(FeatureDraftRecipe):
     name = "eagle3"
 
     def __init__(self, target: Target, draft: Eagle3Draft, ttt: TttConfig):
-        super().__init__(target, draft, ttt, ttt.steps)
+        super().__init__(target, draft, ttt)
         self.ttt = ttt
         self.head_rows = target.head[draft.d2t].float()  # [Vd, k]
 

@@ -10,19 +10,32 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from eagle3.draft import Eagle3Draft
+from eagle3.feature_draft import FeatureDraft
 from eagle3.training import processes
 from eagle3.training.batches import FeatureBatch
 
+NUM_ALPHAS = 8  # the paper tells 0-alpha to 7-alpha
 
-@torch.no_grad()
+
 def n_alpha(
-    draft: Eagle3Draft, batches: Iterable[FeatureBatch], steps: int
+    draft: FeatureDraft, batches: Iterable[FeatureBatch], steps: int
 ) -> list[float]:
     """n-alpha for n = 0 .. steps - 1, from every position of greedy answers.
 
     batches: sequences whose answers the target gave at temperature 0
     steps: how many numbers to return, each from 0 to 1; 0 where no chain came so far
+    [Paper, section 4.2]
+    """
+    return shares(*count_chains(draft, batches, steps))
+
+
+@torch.no_grad()
+def count_chains(
+    draft: FeatureDraft, batches: Iterable[FeatureBatch], steps: int
+) -> tuple[list[int], list[int]]:
+    """How many chains were right at step n, and how many had come so far.
+
+    batches, steps: as for `n_alpha`, which divides the first by the second
 
     On the target's own greedy text a drafted token is accepted exactly if it is the
     text's next token, so chains from all positions are scored in `steps` parallel
@@ -34,7 +47,7 @@ def n_alpha(
         for n, (alive, correct) in enumerate(_chains(draft, batch, steps)):
             reached[n] += int(alive.sum())
             right[n] += int((alive & correct).sum())
-    return shares(right, reached)
+    return right, reached
 
 
 def shares(right: list[int], reached: list[int]) -> list[float]:
@@ -47,7 +60,7 @@ def shares(right: list[int], reached: list[int]) -> list[float]:
 
 
 def _chains(
-    draft: Eagle3Draft, batch: FeatureBatch, steps: int
+    draft: FeatureDraft, batch: FeatureBatch, steps: int
 ) -> Iterable[tuple[Tensor, Tensor]]:
     """Per step: [B, T] chains still alive, and whether their next token is right."""
     ids, keys = batch.input_ids, []

@@ -18,7 +18,7 @@ from eagle3.checkpoint import load_draft, save_draft
 from eagle3.target import Target
 from eagle3.training.data import Sequence
 from eagle3.training.features import TargetView
-from eagle3.training.metrics import n_alpha
+from eagle3.training.metrics import NUM_ALPHAS, n_alpha
 
 
 class Recipe(Protocol):
@@ -94,22 +94,18 @@ class FeatureDraftRecipe:
     target: the one that the draft is made for
     draft: trained in place
     settings: whatever else makes one run differ from another, by its repr
-    num_alphas: how many n-alphas `evaluate` tells
 
     [Ours]
     """
 
     name: ClassVar[str]
 
-    def __init__(
-        self, target: Target, draft: nn.Module, settings: object, num_alphas: int
-    ):
-        self.target, self.model = target, draft
-        self.settings, self.num_alphas = settings, num_alphas
+    def __init__(self, target: Target, draft: nn.Module, settings: object):
+        self.target, self.model, self.settings = target, draft, settings
 
     def evaluate(self, batches: Iterable[Any]) -> list[float]:
-        """n-alpha for n = 0 .. num_alphas - 1. [Paper, section 4.2]"""
-        return n_alpha(self.model, batches, self.num_alphas)
+        """n-alpha for n = 0 .. 7. [Paper, section 4.2]"""
+        return n_alpha(self.model, batches, NUM_ALPHAS)
 
     def identity(self) -> str:
         """Of name, settings, sizes and draft vocabulary. [Ours]"""

@@ -146,10 +146,10 @@ class Trainer:
                 self.step += 1
                 bar.update()
                 if self.step % self.config.log_every == 0:
-                    self._log({name: _total(told[name]) for name in told})
+                    self.log({name: _total(told[name]) for name in told})
                 if self._is_time(self.config.evaluate_every):
                     alphas = self.evaluate()
-                    self._log({"n_alpha": alphas})
+                    self.log({"n_alpha": alphas})
                     self._save()
                     bar.set_postfix_str(
                         "n-alpha " + " ".join(f"{alpha:.3f}" for alpha in alphas)
@@ -210,7 +210,8 @@ class Trainer:
             [sequences[i] for i in chosen], [views[i] for i in chosen]
         )
 
-    def _log(self, entry: dict) -> None:
+    def log(self, entry: dict) -> None:
+        """Add a line to the run's log, which a resumed run takes back to its step."""
         if processes.rank() != 0:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
