@@ -18,14 +18,16 @@ from eagle3.sampling import SamplingParams
 from eagle3.target import fetch_default_model, library_model, load_target
 
 app = typer.Typer(
-    help="EAGLE-3 speculative decoding: fetch, generate, generate-data, train, "
-    "evaluate, convert, inspect, doctor, check-target, bench.",
+    help="EAGLE-3 speculative decoding: fetch, generate, generate-data, merge-data, "
+    "train, evaluate, convert, inspect, doctor, check-target, bench.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-Data = Annotated[Path, typer.Option(help="Folder of generate-data.")]
+Data = Annotated[
+    Path, typer.Option(help="Folder of generate-data, or file of merge-data.")
+]
 
 
 @app.command()
@@ -89,6 +91,17 @@ def generate_data(  # noqa: PLR0913  options of a command line
 
     config = DataConfig(num_prompts, max_new_tokens, seed=seed, held_out=held_out)
     generate_data(config, out, workers)
+
+
+@app.command("merge-data")
+def merge_data(
+    folder: Annotated[Path, typer.Argument(help="Folder of generate-data.")],
+    out: Annotated[Path, typer.Argument(help="File, ending in .safetensors.")],
+) -> None:
+    """Write all answers in FOLDER into one file, which train takes as --data."""
+    from eagle3.training.merge import merge_shards
+
+    print(f"{merge_shards(folder, out)} answers written to {out}")
 
 
 @app.command()

@@ -34,7 +34,7 @@ from eagle3.training.prompts import (
     training_prompts,
 )
 
-_MADE_FROM = "made_from"  # key in a shard's metadata
+MADE_FROM = "made_from"  # key in a shard's metadata
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,17 @@ def generate_data(config: DataConfig, folder: Path, workers: int = 1) -> None:
                 bar.update()
 
 
-def load_data(folder: Path) -> list[Sequence]:
-    """All sequences stored under `folder`, in the order of their shards.
+def load_data(path: Path) -> list[Sequence]:
+    """All sequences of a folder of shards, in their order, or of one merged file.
+
+    Raises FileNotFoundError when there are none. [Ours]
+    """
+    paths = [path] if path.is_file() else shard_paths(path)
+    return [sequence for path in paths for sequence in _read(path)]
+
+
+def shard_paths(folder: Path) -> list[Path]:
+    """The shards of a folder, in order.
 
     Raises FileNotFoundError when there are none. [Ours]
     """
@@ -136,7 +145,7 @@ def load_data(folder: Path) -> list[Sequence]:
         raise FileNotFoundError(
             f"no training data in {folder}: run `python -m eagle3 generate-data` first."
         )
-    return [sequence for path in paths for sequence in _read(path)]
+    return paths
 
 
 def answer_batch(
@@ -215,7 +224,7 @@ def _missing_shards(config: DataConfig, folder: Path) -> list[int]:
             missing.append(number)
             continue
         with safe_open(path, framework="pt") as file:
-            made_from = (file.metadata() or {}).get(_MADE_FROM)
+            made_from = (file.metadata() or {}).get(MADE_FROM)
         if made_from != _identity(config, prompts):
             raise ValueError(
                 f"{path} was made from another configuration or other prompts: "
@@ -227,8 +236,9 @@ def _missing_shards(config: DataConfig, folder: Path) -> list[int]:
 
 def _identity(config: DataConfig, prompts: list[Prompt]) -> str:
     """Everything that a shard's tokens depend on, as one short text."""
-    facts = [asdict(config), [prompt.text for prompt in prompts]]
-    return hashlib.sha256(json.dumps(facts).encode("utf-8")).hexdigest()[:20]
+    texts = json.dumps([prompt.text for prompt in prompts]).encode("utf-8")
+    facts = {"config": asdict(config), "prompts": hashlib.sha256(texts).hexdigest()}
+    return json.dumps(facts)
 
 
 def _start_worker(config: DataConfig, threads: int) -> None:
@@ -265,7 +275,7 @@ def _write_shard(shard: int, folder: Path) -> int:
         "temperature": torch.tensor([p.temperature for p in params]),
     }
     temporary = _path(folder, shard).with_suffix(f".{os.getpid()}.tmp")
-    save_file(tensors, temporary, {_MADE_FROM: _identity(config, made_of)})
+    save_file(tensors, temporary, {MADE_FROM: _identity(config, made_of)})
     temporary.replace(_path(folder, shard))
     return sum(map(len, answers))
 
