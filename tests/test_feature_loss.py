@@ -1,51 +1,12 @@
-"""tools/feature_loss.py: the cut-down head and the reading of a run's log.
-
-Right values: the head of the full draft on the same rows, and a log written by hand.
-"""
+"""tools/feature_loss.py: the reading of a run's log, against one written by hand."""
 
 import json
 from pathlib import Path
 
 import feature_loss
 import pytest
-import torch
 
 from eagle3.bench.environment import read_results
-from eagle3.eagle1 import Eagle1Config, Eagle1Draft
-from eagle3.target import toy_target
-from eagle3.training.eagle1 import FeatureLossConfig
-
-
-def test_a_cut_down_head_scores_its_tokens_as_the_whole_one_does():
-    target = toy_target()
-    vocabulary = torch.tensor([3, 7, 8, 90])
-    small = feature_loss.new_draft(target, vocabulary)
-    config = Eagle1Config.for_target(target.config)
-    whole = Eagle1Draft(config, target.embedding, target.head)
-    x = torch.randn(5, target.hidden_size, generator=torch.Generator().manual_seed(0))
-    assert torch.allclose(small.logits(x), whole.logits(x)[:, vocabulary], atol=1e-5)
-    assert torch.equal(small.d2t, vocabulary)
-    assert not small.lm_head.weight.requires_grad
-    for name, weight in small.named_parameters():
-        if name != "lm_head.weight":  # the same start for every run
-            assert torch.equal(weight, whole.get_parameter(name))
-
-
-def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path):
-    target, vocabulary = toy_target(), torch.tensor([3, 7, 8, 90])
-    recipes = [
-        feature_loss.SmallHeadRecipe(
-            target, feature_loss.new_draft(target, vocabulary), FeatureLossConfig()
-        )
-        for _ in range(2)
-    ]
-    trained, fresh = (recipe.model for recipe in recipes)
-    trained.reset_parameters(torch.Generator().manual_seed(5))
-    recipes[0].save(tmp_path, torch.float32)
-    recipes[1].load(tmp_path)
-    for name, weight in trained.state_dict().items():
-        assert torch.equal(weight, fresh.state_dict()[name]), name
-    assert fresh.lm_head.weight.shape == (4, target.hidden_size)
 
 
 def test_a_learning_curve_takes_the_losses_before_each_measurement(tmp_path: Path):

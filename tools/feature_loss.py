@@ -17,15 +17,11 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-import torch
-
 from eagle3.bench.environment import write_results
-from eagle3.checkpoint import load_draft
-from eagle3.eagle1 import Eagle1Config, Eagle1Draft
-from eagle3.packed import linear_from
-from eagle3.target import Target, load_target
+from eagle3.target import load_target
+from eagle3.training.ablations import SmallHeadRecipe, small_headed
 from eagle3.training.data import load_data
-from eagle3.training.eagle1 import Eagle1Recipe, FeatureLossConfig
+from eagle3.training.eagle1 import FeatureLossConfig
 from eagle3.training.trainer import LOG_FILE, TrainConfig, Trainer
 from eagle3.training.vocabulary import choose_draft_vocabulary, count_answer_tokens
 
@@ -45,25 +41,6 @@ TRAINING = TrainConfig(
     evaluate_every=80,
 )
 RESULTS = Path(__file__).parents[1] / "figures" / "results"
-
-
-class SmallHeadRecipe(Eagle1Recipe):
-    """EAGLE-1's recipe for a draft whose head is cut down."""
-
-    def load(self, folder: Path) -> None:
-        """Read all that is stored; embedding and head are not. [Ours]"""
-        stored = load_draft(folder, self.target).state_dict()
-        del stored["lm_head.weight"]  # the whole head of the target
-        self.model.load_state_dict(stored, strict=False)
-
-
-def new_draft(target: Target, vocabulary: torch.Tensor) -> Eagle1Draft:
-    """A random draft that scores the tokens of `vocabulary` [Vd] alone."""
-    config = Eagle1Config.for_target(target.config)
-    draft = Eagle1Draft(config, target.embedding, target.head)
-    draft.lm_head = linear_from(target.head[vocabulary].float())
-    draft.d2t = vocabulary
-    return draft
 
 
 def run_folder(runs: Path, name: str) -> Path:
@@ -101,7 +78,8 @@ def main(data: Path, held_out: Path, runs: Path, names: list[str]) -> None:
     counts = count_answer_tokens(everything, target.vocab_size)
     vocabulary = choose_draft_vocabulary(counts, VOCAB_SIZE)
     for name in names:
-        recipe = SmallHeadRecipe(target, new_draft(target, vocabulary), VARIANTS[name])
+        draft = small_headed(target, vocabulary, TRAINING.seed)
+        recipe = SmallHeadRecipe(target, draft, VARIANTS[name])
         folder = run_folder(runs, name)
         Trainer(target, recipe, (sequences, evaluation), folder, TRAINING).train()
     curves = {name: learning_curve(run_folder(runs, name)) for name in VARIANTS}

@@ -1,0 +1,246 @@
+"""Trains drafts by every recipe and budget, to see what the paper's parts are worth.
+
+All runs share data, vocabulary, order, learning rate and start; they differ in one
+thing at a time. An arm is a recipe: EAGLE-1 with and without its loss on features,
+EAGLE-3 whole, without fusion, with one step only, and fed with its own tokens, and
+HASS. A budget is a number of answer tokens, each seen once. The smallest budget is run
+with three seeds, which show what is chance.
+
+    python tools/study.py DATA HELD_OUT RUNS [--arms ...] [--budgets ...] [--seeds ...]
+
+Run it again to go on: finished runs are kept. Each run leaves its weights and log in
+RUNS and its row in figures/results/study.json, which chapters 9 and 13 read.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from eagle3.bench.environment import read_results, write_results
+from eagle3.engine import generate
+from eagle3.feature_draft import FeatureDraft
+from eagle3.target import Target, load_target
+from eagle3.training.ablations import SmallHeadRecipe, plain_start, small_headed
+from eagle3.training.data import Sequence, load_data
+from eagle3.training.eagle1 import FeatureLossConfig
+from eagle3.training.eagle3 import Eagle3Recipe
+from eagle3.training.features import FeatureStore
+from eagle3.training.losses import TttConfig
+from eagle3.training.metrics import NUM_ALPHAS, count_chains, shares
+from eagle3.training.recipe import Recipe
+from eagle3.training.trainer import LOG_FILE, TrainConfig, Trainer
+from eagle3.training.vocabulary import (
+    choose_draft_vocabulary,
+    count_answer_tokens,
+    coverage,
+)
+
+UNIT = 125_000  # answer tokens of budget 1
+VOCAB_SIZE = 8192
+STEPS = 5  # of training-time test, as the paper has it in its NeurIPS version
+NUM_WATCHED = 60  # held-out answers that are scored along the way; at the end all are
+RESULTS = Path(__file__).parents[1] / "figures" / "results"
+
+
+def _eagle1(**losses) -> Callable[[Target, Tensor, int], Recipe]:
+    def build(target: Target, vocabulary: Tensor, seed: int) -> Recipe:
+        draft = small_headed(target, vocabulary, seed)
+        return SmallHeadRecipe(target, draft, FeatureLossConfig(**losses))
+
+    return build
+
+
+def _eagle3(fused: bool = True, **ttt) -> Callable[[Target, Tensor, int], Recipe]:
+    def build(target: Target, vocabulary: Tensor, seed: int) -> Recipe:
+        draft = plain_start(target, vocabulary, seed, fused)
+        return Eagle3Recipe(target, draft, TttConfig(**{"steps": STEPS} | ttt))
+
+    return build
+
+
+# name -> function (target, vocabulary [Vd], seed) -> recipe
+ARMS: dict[str, Callable[[Target, Tensor, int], Recipe]] = {
+    "eagle1": _eagle1(),
+    "eagle1-no-feature-loss": _eagle1(feature_weight=0.0),
+    "hass": _eagle1(steps=3, top_k=10),
+    "eagle3": _eagle3(),
+    "eagle3-no-fusion": _eagle3(fused=False),
+    "eagle3-one-step": _eagle3(steps=1),
+    "eagle3-own-tokens": _eagle3(tokens="own"),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the study.
+
+    arm: of ARMS      budget: answer tokens in units of UNIT      seed: of the start
+    """
+
+    arm: str
+    budget: int
+    seed: int
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder that the run keeps its files in."""
+        return f"{self.arm}_{self.budget}x_seed{self.seed}"
+
+
+def settings(num_sequences: int, seed: int) -> TrainConfig:
+    """One pass, eight looks at the held-out answers on the way."""
+    steps = num_sequences // TrainConfig.batch_size
+    return TrainConfig(
+        epochs=1,
+        learning_rate=1e-3,
+        evaluate_every=max(1, steps // 8),
+        seed=seed,
+    )
+
+
+def within(sequences: list[Sequence], budget: int) -> list[Sequence]:
+    """The first sequences whose answers have `budget` units of tokens together.
+
+    Raises ValueError when there are fewer. [Ours]
+    """
+    room, taken = budget * UNIT, []
+    for sequence in sequences:
+        if room <= 0:
+            return taken
+        taken.append(sequence)
+        room -= int(sequence.natural_mask().sum())
+    if room > 0:
+        raise ValueError(
+            f"the data have {budget * UNIT - room} answer tokens, and a budget of "
+            f"{budget} takes {budget * UNIT}: generate more, or take a smaller one."
+        )
+    return taken
+
+
+class WatchedTrainer(Trainer):
+    """Logs beside every n-alpha how the draft does on one answer, cycle by cycle."""
+
+    def evaluate(self) -> list[float]:
+        """n-alpha on the held-out answers. [Paper, section 4.2]"""
+        alphas = super().evaluate()
+        if isinstance(self.recipe.model, FeatureDraft):
+            self.log({"cycles": self.cycles_on(self.held_out[0])})
+        return alphas
+
+    def cycles_on(self, sequence: Sequence) -> list[dict]:
+        """What the draft proposes and the target keeps on the answer's beginning."""
+        result = generate(
+            self.recipe.target,
+            self.recipe.model,
+            sequence.token_ids[: sequence.num_prompt].tolist(),
+            max_new_tokens=48,
+            chain_length=4,
+        )
+        return [
+            {"drafted": c.drafted, "kept": c.num_accepted, "next": c.next_token}
+            for c in result.cycles
+        ]
+
+
+def train(run: Run, target: Target, data: tuple, vocabulary: Tensor, runs: Path):
+    """Train one run to its end, or go on with it: the trainer."""
+    sequences, held_out = data
+    sequences = within(sequences, run.budget)
+    recipe = ARMS[run.arm](target, vocabulary, run.seed)
+    trainer = WatchedTrainer(
+        target,
+        recipe,
+        (sequences, held_out[:NUM_WATCHED]),
+        runs / run.folder,
+        settings(len(sequences), run.seed),
+    )
+    trainer.train()
+    return trainer
+
+
+def row_of(run: Run, trainer: Trainer, held_out: list[Sequence]) -> dict:
+    """What a finished run has to tell: n-alpha on all held-out answers, its curve."""
+    recipe = trainer.recipe
+    views = FeatureStore(recipe.target, held_out, trainer.folder.parent / "features")
+    batches = (
+        recipe.make_batch([answer], [views[i]]) for i, answer in enumerate(held_out)
+    )
+    right, reached = count_chains(recipe.model, batches, NUM_ALPHAS)
+    return asdict(run) | {
+        "answer_tokens": sum(int(s.natural_mask().sum()) for s in trainer.sequences),
+        "sequences": len(trainer.sequences),
+        "steps": trainer.num_steps,
+        "n_alpha": shares(right, reached),
+        "chains": reached,
+        "curve": curve(trainer.folder / LOG_FILE),
+    }
+
+
+def curve(log: Path) -> list[dict]:
+    """n-alpha along the way and the mean loss of step 0 just before."""
+    points, losses = [], []
+    for line in log.read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        if "n_alpha" in entry:
+            n_alpha = entry["n_alpha"][:4]
+            loss = sum(losses) / max(1, len(losses))
+            points.append({"step": entry["step"], "n_alpha": n_alpha, "loss": loss})
+            losses = []
+        elif "cycles" not in entry:
+            losses.append((entry.get("per_step") or entry["token"])[0])
+    return points
+
+
+def remember(row: dict, facts: dict) -> None:
+    """Put a run's row into the results, in the place of an older one."""
+    try:
+        rows = read_results("study", RESULTS)["runs"]
+    except ValueError:
+        rows = []
+    key = ("arm", "budget", "seed")
+    rows = [old for old in rows if any(old[k] != row[k] for k in key)]
+    rows = sorted([*rows, row], key=lambda r: [r[k] for k in key])
+    write_results("study", facts | {"runs": rows}, RESULTS, seed=0)
+
+
+def main() -> None:
+    """Train what is asked for and not there yet."""
+    args = _arguments()
+    held_out, everything = load_data(args.held_out), load_data(args.data)
+    target = load_target()
+    counts = count_answer_tokens(everything, target.vocab_size)
+    vocabulary = choose_draft_vocabulary(counts, VOCAB_SIZE)
+    facts = {
+        "what": "n-alpha on held-out greedy answers, by arm, budget and seed",
+        "unit_answer_tokens": UNIT,
+        "draft_vocabulary": VOCAB_SIZE,
+        "coverage": coverage(counts, vocabulary),
+        "held_out_answers": len(held_out),
+        "training": asdict(settings(2, 0)),
+    }
+    for budget in args.budgets:
+        for arm in args.arms:
+            for seed in args.seeds:
+                run = Run(arm, budget, seed)
+                print(run, flush=True)
+                data = (everything, held_out)
+                trainer = train(run, target, data, vocabulary, args.runs)
+                remember(row_of(run, trainer, held_out), facts)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in ("data", "held_out", "runs"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
+    parser.add_argument("--budgets", nargs="+", type=int, default=[1])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
