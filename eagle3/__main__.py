@@ -85,11 +85,16 @@ def generate_data(  # noqa: PLR0913  options of a command line
     ] = False,
     workers: Annotated[int, typer.Option(help="Processes.")] = 2,
     seed: int = 0,
+    dtype: Annotated[
+        str, typer.Option(help="Of the target: float32, or bfloat16 to be faster.")
+    ] = "float32",
 ) -> None:
     """Let the target answer prompts and store the tokens. Run again to go on."""
     from eagle3.training.data import DataConfig, generate_data
 
-    config = DataConfig(num_prompts, max_new_tokens, seed=seed, held_out=held_out)
+    config = DataConfig(
+        num_prompts, max_new_tokens, seed=seed, held_out=held_out, dtype=dtype
+    )
     generate_data(config, out, workers)
 
 
@@ -123,10 +128,14 @@ def train(  # noqa: PLR0913  options of a command line
     num_heads: Annotated[int | None, typer.Option(help="For medusa.")] = None,
     num_layers: Annotated[int | None, typer.Option(help="For draft-lm.")] = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda for a GPU.")] = "cpu",
+    look_dtype: Annotated[
+        str, typer.Option(help="float32; bfloat16 looks at the data faster.")
+    ] = "float32",
 ) -> None:
     """Train a draft for the default target. Run again to go on.
 
     On several processes: torchrun --nproc-per-node 2 -m eagle3 train ...
+    Raises ValueError for an option out of range.
     """
     from eagle3.training import processes
     from eagle3.training.data import load_data
@@ -143,6 +152,8 @@ def train(  # noqa: PLR0913  options of a command line
     }
     options = {name: value for name, value in options.items() if value is not None}
     require_options(recipe, options)
+    if look_dtype not in ("float32", "bfloat16"):
+        raise ValueError(f"look-dtype is '{look_dtype}': take float32 or bfloat16.")
     processes.join()
     settings = TrainConfig(epochs=epochs, learning_rate=learning_rate, seed=seed)
     sequences, evaluation = load_data(data), load_data(held_out)
@@ -151,7 +162,10 @@ def train(  # noqa: PLR0913  options of a command line
     target = load_target(device=processes.own_device(device))
     start = Start(target, sequences, library_model().state_dict())
     method = new_recipe(recipe, start, options)
-    trainer = Trainer(target, method, (sequences, evaluation), out, settings)
+    looking = target
+    if look_dtype == "bfloat16":
+        looking = load_target(device=target.device, dtype=torch.bfloat16)
+    trainer = Trainer(looking, method, (sequences, evaluation), out, settings)
     trainer.train()
     if processes.rank() == 0:
         method.save(out / "final", torch.float16)

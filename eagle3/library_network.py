@@ -203,6 +203,12 @@ class LibraryNetwork:
                 )
             )
         )
+        # Given a slice [B, 1, k], the head would copy its weight for every text.
+        handles.append(
+            self.model.get_output_embeddings().register_forward_pre_hook(
+                lambda _module, inputs: (inputs[0].contiguous(), *inputs[1:])
+            )
+        )
         try:
             yield kept
         finally:

@@ -205,9 +205,9 @@ class ByteTokenizer:
         return bytes(signs).decode("utf-8", errors="replace")
 
 
-def talking_toy() -> Target:
+def talking_toy(dtype: torch.dtype = torch.float32) -> Target:
     """The toy target with a tokenizer."""
-    return Target(library_toy(), ByteTokenizer())
+    return Target(library_toy().to(dtype), ByteTokenizer())
 
 
 def check_invariants(engine: Engine) -> GenerationResult:

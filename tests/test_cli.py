@@ -23,6 +23,7 @@ COMMANDS = (
     "fetch",
     "generate",
     "generate-data",
+    "merge-data",
     "train",
     "evaluate",
     "shrink-vocabulary",
@@ -34,10 +35,14 @@ COMMANDS = (
 )
 
 
+def toy_on(device="cpu", dtype=torch.float32):
+    return helpers.talking_toy(dtype)
+
+
 @pytest.fixture(autouse=True)
 def toy_as_default(monkeypatch):
     """Every command that asks for the default target gets the toy."""
-    monkeypatch.setattr(cli, "load_target", lambda device="cpu": helpers.talking_toy())
+    monkeypatch.setattr(cli, "load_target", toy_on)
     monkeypatch.setattr(cli, "library_model", helpers.library_toy)
     monkeypatch.setattr(data_module, "load_target", helpers.talking_toy)
 
@@ -135,6 +140,26 @@ def test_a_training_run_that_is_finished_is_only_read(tmp_path):
         assert torch.equal(value, weights[name])
 
 
+def test_a_rounded_target_may_write_the_text_and_look_at_it(tmp_path):
+    """From shards to one file to a draft, in bfloat16 but for the held-out answers."""
+    shards, data, held = (tmp_path / name for name in ("a", "b.safetensors", "c"))
+    sizes = ("--num-prompts", 5, "--max-new-tokens", 4, "--workers", 1)
+    invoke("generate-data", shards, *sizes, "--dtype", "bfloat16")
+    assert "5 answers written to" in invoke("merge-data", shards, data)
+    invoke("generate-data", held, "--held-out", *sizes)
+    call = ("train", "--data", data, "--held-out", held, "--draft-vocab-size", 9)
+    looks = {}
+    for dtype in ("float32", "bfloat16"):
+        out = tmp_path / dtype / "run"
+        invoke(*call, "--out", out, "--epochs", 1, "--look-dtype", dtype)
+        paths = (out.parent / "features").iterdir()
+        looks[dtype] = {path.name: path.read_bytes() for path in paths}
+    same = looks["float32"].keys() & looks["bfloat16"].keys()
+    assert len(same) == 1  # the held-out answers' file
+    assert all(looks["float32"][name] == looks["bfloat16"][name] for name in same)
+    assert [len(files) for files in looks.values()] == [2, 2]
+
+
 # Errors: one sentence on one line, and no traceback
 
 VANILLA = ("--method", "vanilla")
@@ -171,6 +196,9 @@ def fail(monkeypatch, *arguments: object) -> str:
         (("generate-data", "unused", "--workers", 0), "0 workers"),
         ((*TRAIN, "--recipe", "eagle9"), "no recipe 'eagle9'"),
         ((*TRAIN, "--epochs", 0), "epochs is 0"),
+        ((*TRAIN, "--look-dtype", "int8"), "look-dtype is 'int8'"),
+        (("generate-data", "unused", "--dtype", "int8"), "dtype is 'int8'"),
+        (("merge-data", "no/such/folder", "x"), "no training data in"),
     ],
 )
 def test_a_foreseen_error_is_one_sentence(monkeypatch, tmp_path, arguments, told):

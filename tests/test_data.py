@@ -159,6 +159,22 @@ def test_counts_below_one_are_refused(name, value):
         DataConfig(**{name: value})
 
 
+def test_held_out_answers_are_the_exact_targets():
+    assert DataConfig(dtype="bfloat16").dtype == "bfloat16"
+    with pytest.raises(ValueError, match="'bfloat16': take float32 for held-out"):
+        DataConfig(held_out=True, dtype="bfloat16")
+    with pytest.raises(ValueError, match="'int8': take float32 or bfloat16 for train"):
+        DataConfig(dtype="int8")
+
+
+def test_workers_load_the_target_in_the_dtype_asked_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr(data, "load_target", lambda **options: asked.append(options))
+    monkeypatch.setattr(data, "_worker", None, raising=False)
+    data._start_worker(DataConfig(dtype="bfloat16"), torch.get_num_threads())
+    assert asked == [{"dtype": torch.bfloat16}]
+
+
 def test_shards_hold_every_prompt_once():
     config = DataConfig(num_prompts=23, prompts_per_shard=5, seed=4)
     shards = config.shards()

@@ -220,6 +220,17 @@ def test_last_only_is_the_last_row_and_all_features(lean):
     close(last.hidden, whole.hidden)
 
 
+def test_the_librarys_head_gets_a_row_that_is_no_slice():
+    """A slice of a batch would make PyTorch copy the head once for every text."""
+    model, given = tiny_model(), []
+    target = Target(model, lean=False)
+    model.lm_head.register_forward_hook(
+        lambda _module, inputs, _output: given.append(inputs[0].is_contiguous())
+    )
+    target.forward(tokens(3, 7), last_only=True)
+    assert given == [True]
+
+
 def test_half_precision_runs_through_the_library():
     model = tiny_model().to(torch.bfloat16)
     target, ids = Target(model), tokens(1, 8)

@@ -45,9 +45,13 @@ class DataConfig:
     max_new_tokens: the longest answer, in tokens
     prompts_per_shard: prompts answered together in one batch
     held_out: answer evaluation prompts, all at temperature 0, to measure on
+    dtype: the target's, "float32" or "bfloat16". Training text may come from a rounded
+        target, since each position is learnt from what the exact one says there; on
+        processors with bfloat16 units it comes three times as fast. Held-out answers
+        have to be the exact target's.
 
-    Raises ValueError for a count below 1, or too few held-out prompts for all kinds.
-    [Ours]
+    Raises ValueError for a count below 1, too few held-out prompts for all kinds, or
+    another dtype. [Ours]
     """
 
     num_prompts: int = 3000
@@ -55,6 +59,7 @@ class DataConfig:
     prompts_per_shard: int = 48
     seed: int = 0
     held_out: bool = False
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         for name in ("num_prompts", "max_new_tokens", "prompts_per_shard"):
@@ -66,6 +71,12 @@ class DataConfig:
             raise ValueError(
                 f"{self.num_prompts} held-out prompts are too few for all "
                 f"{len(KINDS)} kinds: take at least {len(KINDS)}."
+            )
+        allowed = ("float32",) if self.held_out else ("float32", "bfloat16")
+        if self.dtype not in allowed:
+            raise ValueError(
+                f"dtype is '{self.dtype}': take {' or '.join(allowed)} for "
+                f"{'held-out' if self.held_out else 'training'} answers."
             )
 
     def shards(self) -> list[list[Prompt]]:
@@ -244,7 +255,7 @@ def _identity(config: DataConfig, prompts: list[Prompt]) -> str:
 def _start_worker(config: DataConfig, threads: int) -> None:
     global _worker
     torch.set_num_threads(threads)
-    _worker = (config, load_target())
+    _worker = (config, load_target(dtype=getattr(torch, config.dtype)))
 
 
 def _write_shard(shard: int, folder: Path) -> int:

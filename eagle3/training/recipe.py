@@ -25,12 +25,14 @@ class Recipe(Protocol):
     """How one method is trained.
 
     name: of the method, as the command line knows it
+    target: that the model is made for
     model: is trained in place; its parameters with requires_grad are the optimizer's
 
     [Ours]
     """
 
     name: str
+    target: Target
     model: nn.Module
 
     def make_batch(self, sequences: list[Sequence], views: list[TargetView]) -> Any:

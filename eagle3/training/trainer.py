@@ -88,7 +88,8 @@ class TrainConfig:
 class Trainer:
     """Trains a recipe's model, from its last checkpoint if there is one.
 
-    target: is asked once per sequence, see `FeatureStore`
+    target: looks at every training sequence once, see `FeatureStore`. The recipe's, or
+        the same in bfloat16 to be faster; held-out answers are the recipe's own to see
     recipe: the method, with the model that is trained in place
     data: the training sequences, and held-out greedy answers for n-alpha
     folder: for checkpoints and the log. The target's features go beside it, into
@@ -119,7 +120,7 @@ class Trainer:
         _check_sequences(self.sequences, config.batch_size)
         features = folder.parent / "features"
         self.views = FeatureStore(target, self.sequences, features)
-        self.held_out_views = FeatureStore(target, self.held_out, features)
+        self.held_out_views = FeatureStore(recipe.target, self.held_out, features)
         self.parameters = {
             name: p for name, p in recipe.model.named_parameters() if p.requires_grad
         }
