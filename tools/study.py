@@ -40,7 +40,7 @@ from eagle3.training.vocabulary import (
 )
 
 UNIT = 125_000  # answer tokens of budget 1
-VOCAB_SIZE = 8192
+VOCAB_SIZE = 5000
 STEPS = 5  # of training-time test, as the paper has it in its NeurIPS version
 NUM_WATCHED = 60  # held-out answers that are scored along the way; at the end all are
 RESULTS = Path(__file__).parents[1] / "figures" / "results"
