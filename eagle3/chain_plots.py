@@ -6,22 +6,25 @@ them again. Data in, figure out. Source: [Ours].
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from eagle3.diagrams import PALE, _rect, _text, _verdict
-from eagle3.plots import (
+from eagle3.diagrams import verdict
+from eagle3.drawing import (
     DRAFT,
     NEUTRAL,
+    PALE,
     TARGET,
     canvas,
     style,
-    token_label,
+    svg_rect,
+    svg_sheet,
+    svg_text,
 )
+from eagle3.plots import token_label
 from eagle3.trace import TraceRow
 
 _SHOWN = 3  # committed tokens in a strip; the ones before are counted in one tile
@@ -119,24 +122,18 @@ def cache_strips_svg(moment: CacheMoment) -> str:
     A solid tile is cached, a dashed one is known but not cached.
     Source: [Ours], the engine's trace.
     """
-    parts = [_text(20, 24, moment.row.words, 13, font_weight="bold")]
+    parts = [svg_text(20, 24, moment.row.words, 13, font_weight="bold")]
     titles = ("before", "after the passes", "after the rollback")
     for time, title in enumerate(titles):
         y = 46 + 34 * len(moment.lengths) * time + 26 * time
-        parts.append(_text(20, y + 8, title, 11, font_style="italic"))
+        parts.append(svg_text(20, y + 8, title, 11, font_style="italic"))
         for strip, (name, lengths) in enumerate(moment.lengths.items()):
             top = y + 16 + 34 * strip
-            parts.append(_text(20, top + 18, f"{name}'s cache", 11))
+            parts.append(svg_text(20, top + 18, f"{name}'s cache", 11))
             parts += _strip(moment, name, time, top)
-            parts.append(_text(640, top + 18, f"{lengths[time]}", 12))
+            parts.append(svg_text(640, top + 18, f"{lengths[time]}", 12))
     height = 46 + 3 * (34 * len(moment.lengths) + 26)
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 {height}" '
-        f'width="700" font-family="sans-serif" role="img" '
-        f'aria-label="{escape(moment.words)}">\n'
-        f'<rect width="700" height="{height}" fill="white"/>\n{body}\n</svg>'
-    )
+    return svg_sheet(parts, (700, height), moment.words)
 
 
 def _strip(moment: CacheMoment, name: str, time: int, top: float) -> list[str]:
@@ -144,7 +141,7 @@ def _strip(moment: CacheMoment, name: str, time: int, top: float) -> list[str]:
     known, row = len(moment.text), moment.row
     tiles = [(text, None) for text in (*moment.text, row.pending)]
     if time == 1:
-        tiles += [(text, _verdict(row, i)) for i, text in enumerate(row.drafted)]
+        tiles += [(text, verdict(row, i)) for i, text in enumerate(row.drafted)]
     elif time == 2:
         tiles += [(text, None) for text in row.drafted[: row.num_accepted]]
         tiles.append((row.next_token, None))
@@ -155,8 +152,8 @@ def _strip(moment: CacheMoment, name: str, time: int, top: float) -> list[str]:
         _tile((_LEFT, top, width), f"… {first}", colour, cached=True) if first else []
     )
     for position in range(first, len(tiles)):
-        text, verdict = tiles[position]
-        edge, mark = verdict or (colour, "")
+        text, judged = tiles[position]
+        edge, mark = judged or (colour, "")
         place = (_LEFT + width * (position - first + 1), top, width)
         label = f"{token_label(text)[: int(width / 7)]} {mark}".strip()
         cached = position < moment.lengths[name][time]
@@ -169,11 +166,12 @@ def _tile(
 ) -> list[str]:
     """place: left, top, width"""
     left, top, width = place
-    box = _rect((left, top, width - 4, 26), PALE[colour] if cached else "white", colour)
+    inside = PALE[colour] if cached else "white"
+    tile = svg_rect((left, top, width - 4, 26), inside, colour)
     if not cached:
-        box = box.replace("/>", ' stroke-dasharray="4 3"/>')
+        tile = tile.replace("/>", ' stroke-dasharray="4 3"/>')
     middle = left + width / 2 - 2
-    return [box, _text(middle, top + 17, label, 11, text_anchor="middle")]
+    return [tile, svg_text(middle, top + 17, label, 11, text_anchor="middle")]
 
 
 def speedup_map(

@@ -12,17 +12,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from eagle3.diagrams import PALE, _arrow, _box, _sheet
-from eagle3.plots import (
+from eagle3.drawing import (
     ACCEPTED,
     DRAFT,
     INK,
     NEUTRAL,
+    PALE,
     REJECTED,
     TARGET,
-    _svg_text,
+    arrow,
+    box,
     canvas,
+    sheet,
     style,
+    svg_label,
+    svg_sheet,
 )
 
 # ------------------------------------------------------------------ the map of the keys
@@ -86,7 +90,7 @@ def key_map(keys: Sequence[Key], formats: Sequence[str]) -> Figure:
     left = 15.5
     height = step * (len(keys) + 1) + 1.5
     with style():
-        figure, axes = _sheet((left + wide * len(formats)) / 10, height / 10)
+        figure, axes = sheet((left + wide * len(formats)) / 10, height / 10)
         _bands(axes, keys, (step, height, left + wide * len(formats)))
         for column, name in enumerate(formats):
             x = left + wide * column
@@ -128,7 +132,7 @@ def _bands(axes: Axes, keys: Sequence[Key], size: tuple[float, float, float]) ->
 
 def key_svg(key: Key) -> str:
     """One tensor: where it sits in the draft, its shape, and its names. [Ours]"""
-    parts = [_svg_text(20, 24, "from below up: how a draft is built", "start", size=11)]
+    parts = [svg_label(20, 24, "from below up: how a draft is built", "start", size=11)]
     for name, (x, y, width, height) in PARTS.items():
         here = name == key.part
         fill, edge = (PALE[DRAFT], DRAFT) if here else ("white", NEUTRAL)
@@ -139,24 +143,19 @@ def key_svg(key: Key) -> str:
         label = f"▶ {name}" if here else name
         size = 8.5 if width < 200 else 11
         parts.append(
-            _svg_text(x + width / 2, y + 17, label, "middle", size=size, bold=here)
+            svg_label(x + width / 2, y + 17, label, "middle", size=size, bold=here)
         )
-    parts.append(_svg_text(262, 24, f"shape {key.shape}", "start", bold=True))
+    parts.append(svg_label(262, 24, f"shape {key.shape}", "start", bold=True))
     y = 54
     for where, name in key.names.items():
-        parts.append(_svg_text(262, y, where, "start", size=10))
+        parts.append(svg_label(262, y, where, "start", size=10))
         parts.append(
             f'<text x="262" y="{y + 15}" font-family="monospace" font-size="12" '
             f'fill="{INK}">{escape(name or "not stored")}</text>'
         )
         y += 38
-    parts.append(_svg_text(262, y + 4, key.note, "start", size=11))
-    body = "\n".join(parts)
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 310" width="700" '
-        f'font-family="sans-serif" role="img" aria-label="{escape(key.words)}">\n'
-        f'<rect width="700" height="310" fill="white"/>\n{body}\n</svg>'
-    )
+    parts.append(svg_label(262, y + 4, key.note, "start", size=11))
+    return svg_sheet(parts, (700, 310), key.words)
 
 
 # ------------------------------------------------------------------------- the taps
@@ -171,14 +170,14 @@ def numberings(num_layers: int, taps: Sequence[int]) -> Figure:
     step = 7.4
     width = step * num_layers + 14.5
     with style():
-        figure, axes = _sheet(width / 10, 1.9)
+        figure, axes = sheet(width / 10, 1.9)
         axes.text(0.2, 16.6, "input of layer", fontsize=7.5, va="center")
         axes.text(0.2, 3.6, "output of layer", fontsize=7.5, va="center")
         for i in range(num_layers):
             x = 14.5 + step * i
-            _box(axes, (x + 1.8, 8.0, 4.4, 4.2), f"layer\n{i}", TARGET, size=7)
+            box(axes, (x + 1.8, 8.0, 4.4, 4.2), f"layer\n{i}", TARGET, size=7)
             chosen = i in taps
-            _arrow(axes, (x - 1.2, 10.1), (x + 1.8, 10.1), DRAFT if chosen else INK)
+            arrow(axes, (x - 1.2, 10.1), (x + 1.8, 10.1), DRAFT if chosen else INK)
             _number(axes, (x, 16.6), str(i), chosen)
             below = "embedding" if i == 0 else str(i - 1)
             _number(axes, (x, 3.6), below, chosen)
@@ -214,7 +213,7 @@ def loader_grid(outcomes: Mapping[str, Mapping[str, str]]) -> Figure:
     left, wide, tall = 33.0, 11.0, 2.6
     width, height = left + wide * len(loaders), tall * (len(outcomes) + 1)
     with style():
-        figure, axes = _sheet(width / 10, height / 10)
+        figure, axes = sheet(width / 10, height / 10)
         for column, loader in enumerate(loaders):
             x = left + wide * (column + 0.5)
             middle = {"ha": "center", "va": "center", "fontweight": "bold"}
@@ -226,7 +225,7 @@ def loader_grid(outcomes: Mapping[str, Mapping[str, str]]) -> Figure:
                 text, colour = OUTCOMES[row[loader]]
                 place = (left + wide * column + 0.3, y + 0.2, wide - 0.6, tall - 0.4)
                 bold = row[loader] == "silently wrong"
-                _box(axes, place, text, colour, size=8, bold=bold)
+                box(axes, place, text, colour, size=8, bold=bold)
     return figure
 
 

@@ -6,92 +6,28 @@ told by colour alone. Source: [Ours]; what a diagram says is tagged at its funct
 """
 
 from collections.abc import Mapping, Sequence
-from html import escape
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
 
-from eagle3.plots import (
+from eagle3.drawing import (
     ACCEPTED,
     DRAFT,
-    INK,
     NEUTRAL,
+    PALE,
     REJECTED,
     TARGET,
-    canvas,
+    Place,
+    arrow,
+    box,
+    sheet,
     style,
-    token_label,
+    svg_rect,
+    svg_sheet,
+    svg_text,
 )
+from eagle3.plots import token_label
 from eagle3.trace import TraceRow
-
-PALE = {TARGET: "#D9E8F2", DRAFT: "#FBE9C6", NEUTRAL: "#F1F1F1", ACCEPTED: "#CDEBE1"}
-PALE |= {REJECTED: "#F8DFCC"}
-
-Place = tuple[float, float, float, float]  # left, bottom, width, height
-
-
-def _sheet(width: float, height: float) -> tuple[Figure, Axes]:
-    """Empty paper of that many inches, in units of a tenth of an inch."""
-    figure, (axes,) = canvas(size=(width, height))
-    axes.set_axis_off()
-    axes.set_xlim(0, 10 * width)
-    axes.set_ylim(0, 10 * height)
-    return figure, axes
-
-
-def _box(axes: Axes, place: Place, text: str, colour: str, **look: object) -> None:
-    """A rounded box. look: at "middle" or "top", bold, dashed, filled (default)."""
-    left, bottom, width, height = place
-    filled = look.get("filled", True)
-    axes.add_patch(
-        FancyBboxPatch(
-            (left, bottom),
-            width,
-            height,
-            boxstyle="round,pad=0,rounding_size=0.7",
-            facecolor=PALE[colour] if filled else "white",
-            edgecolor=colour,
-            linewidth=1.6 if look.get("bold") else 1.0,
-            linestyle="--" if look.get("dashed") else "-",
-        )
-    )
-    at_top = look.get("at") == "top"
-    axes.text(
-        left + (1.0 if at_top else width / 2),
-        bottom + (height - 0.8 if at_top else height / 2),
-        text,
-        ha="left" if at_top else "center",
-        va="top" if at_top else "center_baseline",
-        fontweight="bold" if look.get("bold") else "normal",
-        fontsize=look.get("size", 8.5),
-        linespacing=1.3,
-        parse_math=False,
-    )
-
-
-def _arrow(
-    axes: Axes,
-    start: tuple[float, float],
-    end: tuple[float, float],
-    colour: str = INK,
-    **look: object,
-) -> None:
-    """An arrow from start to end. look: dashed, bend (0 is straight)."""
-    axes.annotate(
-        "",
-        end,
-        start,
-        arrowprops={
-            "arrowstyle": "-|>",
-            "color": colour,
-            "linestyle": "--" if look.get("dashed") else "-",
-            "connectionstyle": f"arc3,rad={look.get('bend', 0)}",
-            "shrinkA": 1,
-            "shrinkB": 1,
-        },
-    )
-
 
 _METHODS = (
     ("speculative\nsampling", "a small\nlanguage model\ndrafts a chain"),
@@ -108,32 +44,32 @@ def serving_stack() -> Figure:
     [Interpretation].
     """
     with style():
-        figure, axes = _sheet(7.2, 3.9)
-        _box(axes, (0.5, 0.5, 71, 38), "", NEUTRAL)
+        figure, axes = sheet(7.2, 3.9)
+        box(axes, (0.5, 0.5, 71, 38), "", NEUTRAL)
         axes.text(1.5, 37.3, "serving system", va="top", fontweight="bold")
         axes.text(16, 37.3, "which requests run together, where caches lie", va="top")
-        _box(axes, (2, 2, 68, 31.5), "", NEUTRAL, filled=False)
+        box(axes, (2, 2, 68, 31.5), "", NEUTRAL, filled=False)
         axes.text(3, 32.5, "engine", va="top", fontweight="bold")
         axes.text(16, 32.5, "the loop around one request", va="top")
         prefill = "prefill\n\nthe whole\nprompt in\none pass"
-        _box(axes, (3.5, 3.5, 10, 24.5), prefill, TARGET)
-        _box(axes, (16, 3.5, 52.5, 24.5), "", TARGET)
+        box(axes, (3.5, 3.5, 10, 24.5), prefill, TARGET)
+        box(axes, (16, 3.5, 52.5, 24.5), "", TARGET)
         axes.text(17, 27.2, "decode", va="top", fontweight="bold")
         axes.text(25, 27.2, "plain: one token for each target pass", va="top")
-        _arrow(axes, (13.5, 15), (16, 15))
-        _box(axes, (17, 4.5, 50.5, 19), "", DRAFT)
+        arrow(axes, (13.5, 15), (16, 15))
+        box(axes, (17, 4.5, 50.5, 19), "", DRAFT)
         axes.text(18, 22.7, "speculative decoding", va="top", fontweight="bold")
         axes.text(37, 22.7, "draft tokens, check all in one pass", va="top")
         for i, (name, what) in enumerate(_METHODS):
             place = (18 + 12.4 * i, 5.5, 11.3, 13.5)
             ours = i == len(_METHODS) - 1
-            _box(axes, place, "", DRAFT, bold=ours, filled=False)
+            box(axes, place, "", DRAFT, bold=ours, filled=False)
             middle = place[0] + place[2] / 2
             bold = {"ha": "center", "va": "center", "fontweight": "bold"}
             axes.text(middle, 16.2, name, fontsize=8, **bold)
             axes.text(middle, 9.8, what, ha="center", va="center", fontsize=7.2)
             if i:
-                _arrow(axes, (place[0] - 1.1, 12.2), (place[0], 12.2))
+                arrow(axes, (place[0] - 1.1, 12.2), (place[0], 12.2))
     return figure
 
 
@@ -165,38 +101,38 @@ def dataflow(names: Mapping[str, str], taps: Sequence[int], num_layers: int) -> 
         f"layers {high} to {num_layers - 1}",
     )
     with style():
-        figure, axes = _sheet(7.2, 4.3)
+        figure, axes = sheet(7.2, 4.3)
         axes.text(9, 0.2, "target, frozen", ha="center", color=TARGET, weight="bold")
         axes.text(
             52, 0.2, "draft, trained", ha="center", color="#8A5F00", weight="bold"
         )
-        _box(axes, (2, 2.5, 14, 2.8), "token embedding", TARGET)
+        box(axes, (2, 2.5, 14, 2.8), "token embedding", TARGET)
         for i, text in enumerate(stages):
             bottom = 6.3 + 7.5 * i - (1.5 if i == 3 else 0)
-            _box(axes, (2, bottom, 14, 3.2 if i < 3 else 3.0), text, TARGET)
-        _box(axes, (2, 32.2, 14, 2.6), "norm, head", TARGET)
+            box(axes, (2, bottom, 14, 3.2 if i < 3 else 3.0), text, TARGET)
+        box(axes, (2, 32.2, 14, 2.6), "norm, head", TARGET)
         for start, end in ((5.3, 6.3), (9.5, 13.8), (17, 21.3), (24.5, 27.3)):
-            _arrow(axes, (9, start), (9, end))
-        _arrow(axes, (9, 30.3), (9, 32.2))
-        _arrow(axes, (9, 34.8), (9, 37))
+            arrow(axes, (9, start), (9, end))
+        arrow(axes, (9, 30.3), (9, 32.2))
+        arrow(axes, (9, 34.8), (9, 37))
         for bottom in (10.5, 18, 25.5):
-            _arrow(axes, (9, bottom), (19, bottom))
-            _arrow(axes, (24, bottom), (28.5, 18), DRAFT)
-        _box(axes, (28.5, 14.5, 8, 7), "concat,\nFC:\n3k to k", DRAFT)
-        _arrow(axes, (36.5, 18), (40, 18), DRAFT)
-        _box(axes, (48.5, 9, 8.5, 10.5), "one\ndecoder\nlayer", DRAFT)
-        _arrow(axes, (45, 18), (48.5, 18), DRAFT)
-        _arrow(axes, (45, 10.5), (48.5, 10.5), DRAFT)
-        _arrow(axes, (57, 18), (60.5, 18), DRAFT)
-        _box(axes, (57.5, 27, 11, 5), "norm,\nown head", DRAFT)
-        _arrow(axes, (63, 20), (63, 27), DRAFT)
-        _arrow(axes, (63, 32), (63, 37), DRAFT)
-        _arrow(axes, (61, 20), (44.5, 20), DRAFT, dashed=True, bend=0.35)
+            arrow(axes, (9, bottom), (19, bottom))
+            arrow(axes, (24, bottom), (28.5, 18), DRAFT)
+        box(axes, (28.5, 14.5, 8, 7), "concat,\nFC:\n3k to k", DRAFT)
+        arrow(axes, (36.5, 18), (40, 18), DRAFT)
+        box(axes, (48.5, 9, 8.5, 10.5), "one\ndecoder\nlayer", DRAFT)
+        arrow(axes, (45, 18), (48.5, 18), DRAFT)
+        arrow(axes, (45, 10.5), (48.5, 10.5), DRAFT)
+        arrow(axes, (57, 18), (60.5, 18), DRAFT)
+        box(axes, (57.5, 27, 11, 5), "norm,\nown head", DRAFT)
+        arrow(axes, (63, 20), (63, 27), DRAFT)
+        arrow(axes, (63, 32), (63, 37), DRAFT)
+        arrow(axes, (61, 20), (44.5, 20), DRAFT, dashed=True, bend=0.35)
         axes.text(51, 24.6, "next step: a for g", ha="center", fontsize=7.5)
-        _arrow(axes, (16, 3.7), (42.5, 8.5), dashed=True, bend=0.15)
+        arrow(axes, (16, 3.7), (42.5, 8.5), dashed=True, bend=0.15)
         axes.text(31, 1.9, "of the next token", ha="center", fontsize=7.5)
         for letter, (place, colour) in _TENSORS.items():
-            _box(axes, place, names[letter], colour, bold=True, size=11)
+            box(axes, place, names[letter], colour, bold=True, size=11)
     return figure
 
 
@@ -212,7 +148,7 @@ def alignment(words: Sequence[str], known: int = 2) -> Figure:
     count = len(words) - 1
     step = 62 / count
     with style():
-        figure, axes = _sheet(7.2, 3.2)
+        figure, axes = sheet(7.2, 3.2)
         for name, y in _ALIGNMENT_ROWS.items():
             axes.text(0.3, y, name, va="center", fontweight="bold", fontsize=8)
         for i in range(count):
@@ -221,9 +157,9 @@ def alignment(words: Sequence[str], known: int = 2) -> Figure:
             if i >= known:  # the output of the column before comes over
                 start = (place[0] - 0.2 * step, 9)
                 end = (place[0] - 0.1, 23.5)
-                _arrow(axes, start, end, DRAFT, dashed=True, bend=0.25)
+                arrow(axes, start, end, DRAFT, dashed=True, bend=0.25)
         wide = step * (count - 0.2)
-        _box(axes, (9.5, 12.7, wide, 3.6), "", DRAFT, bold=True)
+        box(axes, (9.5, 12.7, wide, 3.6), "", DRAFT, bold=True)
         axes.text(11, 14.5, "one decoder layer, causal attention", va="center")
     return figure
 
@@ -245,14 +181,14 @@ def _alignment_column(
     left, wide = place
     middle, real = left + wide / 2, i < known
     seen = TARGET if i <= known else DRAFT
-    _box(axes, (left, 28, wide, 3.2), f"{i}: {words[i]}", seen, filled=i != known)
+    box(axes, (left, 28, wide, 3.2), f"{i}: {words[i]}", seen, filled=i != known)
     feature = f"g of {words[i]}" if real else f"a of {words[i]}"
     where = (left, 22.1, wide, 3.6)
-    _box(axes, where, feature, DRAFT, dashed=not real, filled=real)
-    _box(axes, (left, 18.2, wide, 3.6), f"e of {words[i + 1]}", NEUTRAL)
-    _box(axes, (left, 7.2, wide, 3.6), f"a of {words[i + 1]}", DRAFT)
+    box(axes, where, feature, DRAFT, dashed=not real, filled=real)
+    box(axes, (left, 18.2, wide, 3.6), f"e of {words[i + 1]}", NEUTRAL)
+    box(axes, (left, 7.2, wide, 3.6), f"a of {words[i + 1]}", DRAFT)
     for start, end in ((18.2, 16.3), (12.7, 10.8), (7.2, 4.8)):
-        _arrow(axes, (middle, start), (middle, end))
+        arrow(axes, (middle, start), (middle, end))
     unused = i + 1 < known  # the target has said that token already
     says = words[i + 2] if i + 2 < len(words) else "next"
     look = {"color": NEUTRAL} if unused else {"fontweight": "bold"}
@@ -272,7 +208,7 @@ def run_of_cycles(rows: Sequence[TraceRow]) -> Figure:
     longest = max(len(row.drafted) for row in rows)
     width, height = 11.0, 3.0
     with style():
-        figure, axes = _sheet(7.2, 0.3 * len(rows) + 0.55)
+        figure, axes = sheet(7.2, 0.3 * len(rows) + 0.55)
         top = 3 * len(rows) + 3
         heads = ["pending", *(f"draft {i + 1}" for i in range(longest)), "target's own"]
         for i, head in enumerate(heads):
@@ -284,20 +220,20 @@ def run_of_cycles(rows: Sequence[TraceRow]) -> Figure:
             y = bottom + 1.2
             axes.text(3.5, y, str(row.cycle), ha="right", va="center")
             tiles = [(row.pending, TARGET, "")]
-            tiles += [(text, *_verdict(row, j)) for j, text in enumerate(row.drafted)]
+            tiles += [(text, *verdict(row, j)) for j, text in enumerate(row.drafted)]
             tiles.append((row.next_token, TARGET, _ENDINGS[row.kind]))
             for j, (text, colour, mark) in enumerate(tiles):
                 last = j == len(tiles) - 1
                 column = longest + 1 if last else j
                 place = (5 + (width + 0.6) * column, bottom, width, 2.4)
                 words = f"{token_label(text)[:12]} {mark}".strip()
-                _box(axes, place, words, colour, filled=j > 0, size=7.5)
+                box(axes, place, words, colour, filled=j > 0, size=7.5)
             axes.text(71, y, f"{row.emitted}", ha="right", va="center")
     return figure
 
 
-def _verdict(row: TraceRow, index: int) -> tuple[str, str]:
-    """Colour and mark of a drafted token."""
+def verdict(row: TraceRow, index: int) -> tuple[str, str]:
+    """Colour and mark of a drafted token: ✓, ✗, or – for one not looked at. [Ours]"""
     if index < row.num_accepted:
         return ACCEPTED, "✓"
     return (REJECTED, "✗") if index == row.num_accepted else (NEUTRAL, "–")
@@ -309,50 +245,28 @@ def cycle_svg(row: TraceRow, longest: int) -> str:
     longest: cached positions at the end of the run, the full width of a cache bar
     Source: [Ours], the engine's trace.
     """
-    parts = [_text(20, 26, row.words, 14, font_weight="bold")]
+    parts = [svg_text(20, 26, row.words, 14, font_weight="bold")]
     tiles = [(row.pending, TARGET, "pending")]
     for i, text in enumerate(row.drafted):
-        colour, mark = _verdict(row, i)
+        colour, mark = verdict(row, i)
         names = {"✓": "accepted", "✗": "rejected", "–": "not looked at"}
         tiles.append((text, colour, f"{mark} {names[mark]}"))
     tiles.append((row.next_token, TARGET, row.kind))
     step = 672 / len(tiles)
     for i, (text, colour, below) in enumerate(tiles):
         x, fill = 20 + step * i, "white" if i == 0 else PALE[colour]
-        parts.append(_rect((x, 48, step - 12, 38), fill, colour))
+        parts.append(svg_rect((x, 48, step - 12, 38), fill, colour))
         label = token_label(text)
         size = 13 if len(label) * 8 < step - 16 else 10
         middle = x + (step - 12) / 2
-        parts.append(_text(middle, 72, label[:18], size, text_anchor="middle"))
-        parts.append(_text(middle, 104, below, 11, text_anchor="middle"))
+        parts.append(svg_text(middle, 72, label[:18], size, text_anchor="middle"))
+        parts.append(svg_text(middle, 104, below, 11, text_anchor="middle"))
     bars = (("target's cache", row.target_cache, TARGET),)
     bars += (("draft's cache", row.draft_cache, DRAFT),)
     for i, (name, length, colour) in enumerate(bars):
         y = 126 + 32 * i
-        parts.append(_text(20, y + 16, name, 12))
+        parts.append(svg_text(20, y + 16, name, 12))
         bar = (130, y, 470 * length / longest, 22)
-        parts.append(_rect(bar, PALE[colour], colour))
-        parts.append(_text(bar[2] + 138, y + 16, f"{length} positions", 12))
-    body = "\n".join(parts)
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 196" width="700" '
-        f'font-family="sans-serif" role="img" aria-label="{escape(row.words)}">\n'
-        f'<rect width="700" height="196" fill="white"/>\n{body}\n</svg>'
-    )
-
-
-def _rect(place: Place, fill: str, edge: str) -> str:
-    x, y, width, height = place
-    return (
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
-        f'rx="5" fill="{fill}" stroke="{edge}" stroke-width="1.5"/>'
-    )
-
-
-def _text(x: float, y: float, text: str, size: int, **look: str) -> str:
-    """look: more attributes of the element, with _ for -."""
-    more = "".join(f' {key.replace("_", "-")}="{look[key]}"' for key in look)
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{INK}"{more}>'
-        f"{escape(text)}</text>"
-    )
+        parts.append(svg_rect(bar, PALE[colour], colour))
+        parts.append(svg_text(bar[2] + 138, y + 16, f"{length} positions", 12))
+    return svg_sheet(parts, (700, 196), row.words)

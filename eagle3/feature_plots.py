@@ -10,8 +10,18 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from eagle3.diagrams import _arrow, _box, _sheet
-from eagle3.plots import DRAFT, INK, NEUTRAL, TARGET, canvas, style, token_label
+from eagle3.drawing import (
+    DRAFT,
+    INK,
+    NEUTRAL,
+    TARGET,
+    arrow,
+    box,
+    canvas,
+    sheet,
+    style,
+)
+from eagle3.plots import token_label
 
 Branch = tuple[str, float, str]  # sampled token, its probability, what follows it
 
@@ -25,23 +35,23 @@ def ambiguity(word: str, branches: Sequence[Branch]) -> Figure:
     """
     step = 7.0
     with style():
-        figure, axes = _sheet(7.2, 0.7 * len(branches) + 0.7)
+        figure, axes = sheet(7.2, 0.7 * len(branches) + 0.7)
         top = step * len(branches) + 1.5
         heads = ((8, "known"), (29.5, "sampled"), (49, "next feature"))
         for x, head in (*heads, (65, "target says")):
             axes.text(x, top + 2.2, head, ha="center", weight="bold")
         middle = top - step * len(branches) / 2
         feature = f"feature of\n{token_label(word)}"
-        _box(axes, (2, middle - 2.5, 12, 5), feature, TARGET)
+        box(axes, (2, middle - 2.5, 12, 5), feature, TARGET)
         for i, (token, share, following) in enumerate(branches):
             y = top - step * (i + 0.5)
             label = token_label(token)
-            _box(axes, (22, y - 2, 15, 4), f"{label}  {share:.3f}", NEUTRAL)
-            _box(axes, (42, y - 2, 14, 4), f"feature of {label}", TARGET)
-            _box(axes, (61, y - 2, 9, 4), token_label(following), NEUTRAL)
-            _arrow(axes, (14, middle), (22, y))
-            _arrow(axes, (37, y), (42, y))
-            _arrow(axes, (56, y), (61, y))
+            box(axes, (22, y - 2, 15, 4), f"{label}  {share:.3f}", NEUTRAL)
+            box(axes, (42, y - 2, 14, 4), f"feature of {label}", TARGET)
+            box(axes, (61, y - 2, 9, 4), token_label(following), NEUTRAL)
+            arrow(axes, (14, middle), (22, y))
+            arrow(axes, (37, y), (42, y))
+            arrow(axes, (56, y), (61, y))
     return figure
 
 
@@ -57,10 +67,10 @@ def step(words: Sequence[str], known: int) -> Figure:
     count = len(words) - 1
     width = 60 / count
     with style():
-        figure, axes = _sheet(7.2, 2.7)
+        figure, axes = sheet(7.2, 2.7)
         for name, y in _STEP_ROWS.items():
             axes.text(0.3, y, name, va="center", fontweight="bold", fontsize=8)
-        _box(axes, (11, 10.3, width * (count - 0.2), 3.4), "", DRAFT, bold=True)
+        box(axes, (11, 10.3, width * (count - 0.2), 3.4), "", DRAFT, bold=True)
         axes.text(12, 12, "joining layer, one decoder layer", va="center")
         for i in range(count):
             _step_column(axes, i, words, known, (11 + width * i, 0.8 * width))
@@ -86,11 +96,11 @@ def _step_column(
     axes.text(middle, 25.5, f"{i}: {words[i]}", ha="center", va="center")
     name = f"f of {words[i]}" if real else f"f̂ of {words[i]}"
     colour = TARGET if real else DRAFT
-    _box(axes, (left, 19.2, wide, 3.5), name, colour, dashed=not real, filled=real)
-    _box(axes, (left, 15.2, wide, 3.5), f"e of {words[i + 1]}", NEUTRAL)
-    _box(axes, (left, 5.2, wide, 3.5), f"f̂ of {words[i + 1]}", DRAFT, dashed=True)
+    box(axes, (left, 19.2, wide, 3.5), name, colour, dashed=not real, filled=real)
+    box(axes, (left, 15.2, wide, 3.5), f"e of {words[i + 1]}", NEUTRAL)
+    box(axes, (left, 5.2, wide, 3.5), f"f̂ of {words[i + 1]}", DRAFT, dashed=True)
     for start, end in ((15.2, 13.7), (10.3, 8.7), (5.2, 3.4)):
-        _arrow(axes, (middle, start), (middle, end))
+        arrow(axes, (middle, start), (middle, end))
     says = words[i + 2] if i + 2 < len(words) else "next"
     new = i + 1 >= known
     look = {"fontweight": "bold"} if new else {"color": NEUTRAL}
@@ -98,7 +108,7 @@ def _step_column(
     axes.text(middle, 2, says, ha="center", va="center", **look)
     if not real:  # the output of the column before comes over
         start = (left - 0.2 * wide, 7)
-        _arrow(axes, start, (left - 0.1, 21), DRAFT, dashed=True, bend=0.3)
+        arrow(axes, start, (left - 0.1, 21), DRAFT, dashed=True, bend=0.3)
 
 
 def shares(values: Mapping[str, float], label: str) -> Figure:

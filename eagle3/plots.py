@@ -1,77 +1,37 @@
 """Pictures as functions: data in, figure out. One meaning per colour, all book long.
 
-Blue is the target, amber the draft, green what is accepted, vermillion what is
-rejected; the palette is Okabe and Ito's, which colour-blind readers can tell apart.
-A hatch or a label says the same again, so that no reader depends on colour. The
-functions draw on figures of their own and leave pyplot's global state alone.
-Source: [Ours].
+What they are drawn with, palette and all, is in drawing.py. The functions draw on
+figures of their own and leave pyplot's global state alone. Source: [Ours].
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from html import escape
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import matplotlib
 import numpy as np
 from IPython.display import display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from eagle3.drawing import (
+    ACCEPTED,
+    DRAFT,
+    HATCHES,
+    INK,
+    NEUTRAL,
+    REJECTED,
+    TARGET,
+    canvas,
+    style,
+    svg_block,
+    svg_label,
+    svg_sheet,
+)
+
 if TYPE_CHECKING:  # a picture needs no measuring code to be drawn
     from eagle3.bench.roofline import Machine, Work
-
-TARGET = "#0072B2"  # blue
-DRAFT = "#E69F00"  # amber
-ACCEPTED = "#009E73"  # green-blue
-REJECTED = "#D55E00"  # vermillion
-NEUTRAL = "#767676"
-INK = "#222222"
-HATCHES = ("", "//", "..", "xx", "\\\\", "--")
-
-_STYLE = {
-    "axes.edgecolor": NEUTRAL,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "axes.labelcolor": INK,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 10,
-    "figure.constrained_layout.use": True,
-    "figure.dpi": 100,
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "grid.color": "#E3E3E3",
-    "hatch.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "savefig.facecolor": "white",
-    "text.color": INK,
-}
-
-
-@contextmanager
-def style() -> Iterator[None]:
-    """Draw in the book's style inside this block, and nowhere else. Source: [Ours]."""
-    with matplotlib.rc_context(_STYLE):
-        yield
-
-
-def canvas(
-    columns: int = 1, size: tuple[float, float] = (7.0, 2.8), **options: Any
-) -> tuple[Figure, list[Axes]]:
-    """An empty figure with a row of axes; call it inside `style()`.
-
-    size: width and height in inches, fixed so that saved pictures never move
-    options: passed to Figure.subplots, as sharey=True
-    Source: [Ours].
-    """
-    figure = Figure(figsize=size)
-    return figure, list(figure.subplots(1, columns, squeeze=False, **options)[0])
 
 
 def show(figure: Figure, alt: str) -> None:
@@ -272,21 +232,16 @@ def overlap_svg(labels: Sequence[str], p: Any, q: Any, words: str) -> str:
     """
     p, q = [float(v) for v in p], [float(v) for v in q]
     step = 620 / len(labels)
-    parts = [_svg_text(20, 22, words, "start", bold=True)]
+    parts = [svg_label(20, 22, words, "start", bold=True)]
     for i, label in enumerate(labels):
         parts += _svg_bar(40 + i * step, step * 0.7, p[i], q[i])
-        parts.append(_svg_text(40 + (i + 0.35) * step, 262, label))
+        parts.append(svg_label(40 + (i + 0.35) * step, 262, label))
     keys = [("both: accepted", ACCEPTED), ("target only: owed", TARGET)]
     keys.append(("draft only: rejected", DRAFT))
     for i, (name, colour) in enumerate(keys):
-        parts.append(_svg_rect(40 + 200 * i, 278, 12, 12, colour))
-        parts.append(_svg_text(58 + 200 * i, 289, name, "start"))
-    body = "\n".join(parts)
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 680 300" width="680" '
-        f'font-family="sans-serif" role="img" aria-label="{escape(words)}">\n'
-        f'<rect width="680" height="300" fill="white"/>\n{body}\n</svg>'
-    )
+        parts.append(svg_block(40 + 200 * i, 278, 12, 12, colour))
+        parts.append(svg_label(58 + 200 * i, 289, name, "start"))
+    return svg_sheet(parts, (680, 300), words)
 
 
 def _svg_bar(x: float, width: float, p: float, q: float) -> list[str]:
@@ -298,27 +253,10 @@ def _svg_bar(x: float, width: float, p: float, q: float) -> list[str]:
     middle = base - unit * shared
     numbers = f"p {p:.2f} q {q:.2f}"
     return [
-        _svg_rect(x, middle, width, base - middle, ACCEPTED),
-        _svg_rect(x, top, width, middle - top, excess),
-        _svg_text(x + width / 2, 245, numbers, size=9),
+        svg_block(x, middle, width, base - middle, ACCEPTED),
+        svg_block(x, top, width, middle - top, excess),
+        svg_label(x + width / 2, 245, numbers, size=9),
     ]
-
-
-def _svg_rect(x: float, y: float, width: float, height: float, colour: str) -> str:
-    return (
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
-        f'fill="{colour}" stroke="white"/>'
-    )
-
-
-def _svg_text(
-    x: float, y: float, text: str, anchor: str = "middle", **look: Any
-) -> str:
-    weight = ' font-weight="bold"' if look.get("bold") else ""
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" '
-        f'font-size="{look.get("size", 12)}" fill="{INK}"{weight}>{escape(text)}</text>'
-    )
 
 
 # ------------------------------------------------------ chapter 1: why decoding is slow
@@ -447,7 +385,7 @@ def cost_svg(machine: Machine, works: Mapping[str, Work], words: str) -> str:
     doing the arithmetic. The longer bar is the time of the pass.
     Source: [Derived].
     """
-    parts = [_svg_text(20, 22, words, "start", bold=True)]
+    parts = [svg_label(20, 22, words, "start", bold=True)]
     parts += _svg_roof(machine, list(works.values()))
     longest = max(work.seconds(machine) for work in works.values())
     for i, (name, work) in enumerate(works.items()):
@@ -456,20 +394,15 @@ def cost_svg(machine: Machine, works: Mapping[str, Work], words: str) -> str:
             ("fetch", work.num_bytes / machine.bandwidth, TARGET),
             ("compute", work.flops / machine.peak, NEUTRAL),
         )
-        parts.append(_svg_text(360, y - 8, f"{i + 1}: {name}", "start"))
+        parts.append(svg_label(360, y - 8, f"{i + 1}: {name}", "start"))
         for j, (what, seconds, colour) in enumerate(times):
             width = 180 * seconds / longest
-            parts.append(_svg_rect(360, y + 22 * j, width, 18, colour))
+            parts.append(svg_block(360, y + 22 * j, width, 18, colour))
             label = f"{what} {_readable(seconds)}"
             parts.append(
-                _svg_text(366 + width, y + 14 + 22 * j, label, "start", size=11)
+                svg_label(366 + width, y + 14 + 22 * j, label, "start", size=11)
             )
-    body = "\n".join(parts)
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 680 300" width="680" '
-        f'font-family="sans-serif" role="img" aria-label="{escape(words)}">\n'
-        f'<rect width="680" height="300" fill="white"/>\n{body}\n</svg>'
-    )
+    return svg_sheet(parts, (680, 300), words)
 
 
 def _svg_roof(machine: Machine, works: Sequence[Work]) -> list[str]:
@@ -491,13 +424,13 @@ def _svg_roof(machine: Machine, works: Sequence[Work]) -> list[str]:
         f'<polyline points="{corners}" fill="none" stroke="{INK}" stroke-width="2"/>',
         f'<line x1="{ridge_x:.1f}" y1="{ridge_y:.1f}" x2="{ridge_x:.1f}" y2="245" '
         f'stroke="{NEUTRAL}" stroke-dasharray="4 3"/>',
-        _svg_text(ridge_x, 262, f"ridge {machine.ridge:.0f} FLOP per byte"),
-        _svg_text(180, 284, "arithmetic intensity, in powers of ten"),
+        svg_label(ridge_x, 262, f"ridge {machine.ridge:.0f} FLOP per byte"),
+        svg_label(180, 284, "arithmetic intensity, in powers of ten"),
     ]
     for i, work in enumerate(works):
         x, y = place(work.intensity)
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{TARGET}"/>')
-        parts.append(_svg_text(x + 4, y + 22, str(i + 1), bold=True))
+        parts.append(svg_label(x + 4, y + 22, str(i + 1), bold=True))
     return parts
 
 

@@ -12,8 +12,19 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from eagle3.diagrams import PALE, Place, _box, _sheet
-from eagle3.plots import ACCEPTED, DRAFT, INK, NEUTRAL, REJECTED, TARGET, style
+from eagle3.drawing import (
+    ACCEPTED,
+    DRAFT,
+    INK,
+    NEUTRAL,
+    PALE,
+    REJECTED,
+    TARGET,
+    Place,
+    box,
+    sheet,
+    style,
+)
 from eagle3.tree import DraftTree
 
 _STEP, _WIDTH = 11.5, 8.3  # tenths of an inch: from level to level, and of a box
@@ -113,7 +124,7 @@ def tree_figure(picture: TreePicture) -> Figure:
     tall = 2.3 if picture.confidence is None else 3.2  # of a box, in tenths of an inch
     height = (tall + 0.7) * (1 + max(places)) + 2
     with style():
-        figure, axes = _sheet(0.1 * _STEP * (1 + max(columns)), 0.1 * height)
+        figure, axes = sheet(0.1 * _STEP * (1 + max(columns)), 0.1 * height)
         spot = [
             (0.4 + _STEP * column, height - 1 - tall - (tall + 0.7) * line)
             for column, line in zip(columns, places, strict=True)
@@ -134,7 +145,7 @@ def tree_figure(picture: TreePicture) -> Figure:
 
 def _node(axes: Axes, place: Place, text: str, colour: str, cut: bool) -> None:
     look = {"size": 6.8, "dashed": cut, "filled": not cut, "bold": colour == ACCEPTED}
-    _box(axes, place, text, colour, **look)
+    box(axes, place, text, colour, **look)
 
 
 def _edge(axes: Axes, picture: TreePicture, node: int, ends: tuple) -> None:
@@ -163,7 +174,7 @@ def mask_figure(labels: Sequence[str], mask: Tensor) -> Figure:
     size = len(labels)
     distance = [sum(row) - 1 for row in rows]
     with style():
-        figure, axes = _sheet(0.32 * size + 1.9, 0.26 * size + 0.8)
+        figure, axes = sheet(0.32 * size + 1.9, 0.26 * size + 0.8)
         axes.set_xlim(-3.6, size + 2.3)
         axes.set_ylim(size + 0.2, -2.2)
         look = {"va": "center", "fontsize": 8, "parse_math": False}
