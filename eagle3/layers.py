@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from eagle3.masks import causal_mask
 from eagle3.rope import RopeConfig, apply_rotation
@@ -221,6 +222,9 @@ class DecoderLayer(nn.Module):
         return r + self.down(F.silu(self.gate(h)) * self.up(h))
 
 
+ROWS_AT_ONCE = 256  # a longer sequence is attended from in pieces of so many rows
+
+
 def ttt_attention(query: Tensor, steps: list[KeyValue]) -> Tensor:
     """Attention of training-time test, without building its mask.
 
@@ -229,17 +233,47 @@ def ttt_attention(query: Tensor, steps: list[KeyValue]) -> Tensor:
 
     query: [B, H, T, d]   steps: keys and values of steps 0..s, [B, Hkv, T, d] each
     Returns [B, H, T, d].
+
+    A long sequence goes in pieces of rows. No piece computes keys to its right, and
+    its weights are computed again in the backward pass instead of being kept, so that
+    memory grows with T and not with T * T. [Ours]
     """
     first, later = steps[0], steps[1:]
-    batch, num_kv, length, d = first.key.shape
-    # Query heads that share a key head become one block: [B, Hkv, H/Hkv, T, d].
-    q = query.reshape(batch, num_kv, -1, length, d) / math.sqrt(d)
-    scores = q @ first.key.unsqueeze(2).mT  # [B, Hkv, H/Hkv, T, T]
-    hidden = ~causal_mask(length, length, query.device)
+    if query.shape[2] <= ROWS_AT_ONCE:
+        return attend_rows(query, first, later)
+    queries = query.split(ROWS_AT_ONCE, dim=2)
+    later = [[t.split(ROWS_AT_ONCE, dim=2) for t in kv] for kv in later]
+    pieces, end = [], 0
+    for i, rows in enumerate(queries):
+        end += rows.shape[2]
+        seen = KeyValue(*(t[:, :, :end] for t in first))
+        own = [KeyValue(key[i], value[i]) for key, value in later]
+        piece = checkpoint(
+            attend_rows, rows, seen, own, use_reentrant=False, preserve_rng_state=False
+        )
+        pieces.append(piece)
+    return torch.cat(pieces, dim=2)
+
+
+def attend_rows(query: Tensor, seen: KeyValue, own: list[KeyValue]) -> Tensor:
+    """Attention of n rows, the last of which sees all of m keys of step 0.
+
+    query: [B, H, n, d]   seen: of step 0, [B, Hkv, m, d], m >= n
+    own: the rows' own keys and values of each later step, [B, Hkv, n, d]
+    Returns [B, H, n, d]. [Paper, section 3.2]
+    """
+    batch, num_kv, length, d = seen.key.shape
+    num_rows = query.shape[2]
+    # Query heads that share a key head become one block: [B, Hkv, H/Hkv, n, d].
+    q = query.reshape(batch, num_kv, -1, num_rows, d) / math.sqrt(d)
+    scores = q @ seen.key.unsqueeze(2).mT  # [B, Hkv, H/Hkv, n, m]
+    hidden = ~causal_mask(num_rows, length, query.device)
     scores = scores.float().masked_fill(hidden, -math.inf)
-    own = [(q * kv.key.unsqueeze(2)).sum(-1, keepdim=True).float() for kv in later]
-    weights = torch.cat([scores, *own], dim=-1).softmax(-1).to(query.dtype)
-    out = weights[..., :length] @ first.value.unsqueeze(2)
-    for i, kv in enumerate(later):
-        out = out + weights[..., length + i, None] * kv.value.unsqueeze(2)
+    dots = [(q * kv.key.unsqueeze(2)).sum(-1, keepdim=True).float() for kv in own]
+    weights = torch.cat([scores, *dots], dim=-1).softmax(-1).to(query.dtype)
+    # Split at once: the gradient of every slice would be a matrix of its own.
+    weights, *of_own = weights.split([length] + [1] * len(own), dim=-1)
+    out = weights @ seen.value.unsqueeze(2)
+    for weight, kv in zip(of_own, own, strict=True):
+        out = out + weight * kv.value.unsqueeze(2)
     return out.reshape(query.shape)
