@@ -1,0 +1,206 @@
+"""Pictures of serving: throughput against batch, the best length, speed under a limit.
+
+The paper's points are marks, a cost model's curves are lines, and measurements of ours
+have pictures of their own. Data in, figure out. Source: [Paper, Tables 3 and 5],
+[Derived], [Ours], as each function says.
+"""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from math import log2
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+from eagle3.plots import (
+    ACCEPTED,
+    DRAFT,
+    INK,
+    NEUTRAL,
+    REJECTED,
+    TARGET,
+    _svg_text,
+    canvas,
+    style,
+)
+
+Points = tuple[Sequence[float], Sequence[float]]  # batch sizes, values
+
+_METHODS = {"EAGLE": (NEUTRAL, "s"), "EAGLE-3": (DRAFT, "o")}
+_LINES = ((TARGET, "-"), (INK, "--"), (ACCEPTED, "-."), (NEUTRAL, ":"))
+
+
+def throughput_ratio(
+    tables: Mapping[str, Mapping[str, Any]],
+    models: Mapping[str, Mapping[str, Points]] | None = None,
+) -> Figure:
+    """Throughput over that of the same engine without speculation, against the batch.
+
+    tables: title -> figures/paper/table3.json or table5.json; one panel each
+    models: title -> name -> batch sizes and speedups that a model foretells, as lines
+    Source: [Paper, Tables 3 and 5]; lines [Derived].
+    """
+    with style():
+        figure, all_axes = canvas(len(tables), (8.6, 3.3), sharey=True)
+        for axes, (title, table) in zip(all_axes, tables.items(), strict=True):
+            for method, ratios in table["throughput"].items():
+                colour, marker = _METHODS[method]
+                look = {"color": colour, "marker": marker}
+                ls = ":" if models else "-"
+                axes.plot(table["batches"], ratios, ls=ls, label=method, **look)
+            lines = (models or {}).get(title, {})
+            for (name, (x, y)), (colour, dash) in zip(
+                lines.items(), _LINES, strict=False
+            ):
+                axes.plot(x, y, dash, color=colour, lw=1.2, label=name)
+            axes.axhline(1, color=INK, lw=0.8)
+            axes.set_title(title)
+            _batch_axis(axes, table["batches"])
+            axes.legend(fontsize=7.5)
+        all_axes[0].set_ylabel("throughput, plain decoding = 1")
+        all_axes[0].set_ylim(bottom=0)
+    return figure
+
+
+def _batch_axis(axes: Axes, batches: Sequence[int]) -> None:
+    axes.set_xscale("log", base=2)
+    ticks = [b for b in batches if log2(b).is_integer()]
+    axes.set_xticks(ticks, [str(b) for b in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("requests in the batch")
+
+
+def against_batch(
+    panels: Mapping[str, Mapping[str, Points]], label: str, level: float | None = None
+) -> Figure:
+    """Curves over the batch size, one panel for each group.
+
+    panels: title -> name -> batch sizes and values      label: of the upright axis
+    level: where a thin line is drawn, as 1 for break-even
+    Source: [Derived] or [Ours]: the caller says which.
+    """
+    with style():
+        figure, all_axes = canvas(len(panels), (8.4, 3.1), sharey=True)
+        for axes, (title, curves) in zip(all_axes, panels.items(), strict=True):
+            known: set[float] = set()
+            for i, (name, (x, y)) in enumerate(curves.items()):
+                colour, dash = _LINES[i % 4]
+                axes.plot(x, y, dash, color=colour, marker="osD^"[i % 4], label=name)
+                known |= set(x)
+            if level is not None:
+                axes.axhline(level, color=REJECTED, lw=0.9)
+            axes.set_title(title)
+            _batch_axis(axes, sorted(known))
+            axes.legend(fontsize=7.5)
+        all_axes[0].set_ylabel(label)
+        all_axes[0].set_ylim(bottom=0)
+    return figure
+
+
+def length_map(
+    alphas: Sequence[float],
+    batches: Sequence[int],
+    best: Sequence[Sequence[tuple[int, float]]],
+) -> Figure:
+    """The best chain for each acceptance and batch size: its length and its speedup.
+
+    best: [len(alphas), len(batches)] pairs of length and speedup; 0 means not to draft
+    Source: [Derived].
+    """
+    gains = [[gain for _, gain in line] for line in best]
+    shades = LinearSegmentedColormap.from_list("gain", ["white", TARGET])
+    top = max(1.01, *(gain for line in gains for gain in line))
+    with style():
+        figure, (axes,) = canvas(size=(7.4, 0.5 * len(alphas) + 0.9))
+        look = {"cmap": shades, "vmin": 1.0, "vmax": 1.4 * top}
+        axes.imshow(gains, aspect="auto", origin="lower", **look)
+        for i, line in enumerate(best):
+            for j, (length, gain) in enumerate(line):
+                says = f"n = {length}\n{gain:.2f}x" if length else "don't\ndraft"
+                axes.text(j, i, says, ha="center", va="center", fontsize=7.5)
+        axes.set_xticks(range(len(batches)), [f"{b}" for b in batches])
+        axes.set_yticks(range(len(alphas)), [f"{a:g}" for a in alphas])
+        axes.set_xlabel("requests in the batch")
+        axes.set_ylabel("n-alpha, the same for all n")
+        axes.tick_params(length=0)
+        axes.grid(False)
+    return figure
+
+
+def frontier(
+    curves: Mapping[str, Sequence[tuple[int, float, float]]], limit: float
+) -> Figure:
+    """Throughput against time per token while the batch grows: what a limit allows.
+
+    curves: name -> (batch, milliseconds per token, tokens per second) in order
+    limit: milliseconds per token that were promised; what lies left of it keeps it
+    Source: [Derived].
+    """
+    with style():
+        figure, (axes,) = canvas(size=(7.0, 3.4))
+        for i, (name, points) in enumerate(curves.items()):
+            colour, dash = ((TARGET, "-"), (DRAFT, "--"))[i % 2]
+            batches, times, rates = zip(*points, strict=True)
+            axes.plot(times, rates, dash, color=colour, marker="os"[i % 2], label=name)
+            for batch, x, y in zip(batches, times, rates, strict=True):
+                axes.annotate(
+                    f"{batch}", (x, y), (4, -9), textcoords="offset points", fontsize=7
+                )
+        axes.axvline(limit, color=REJECTED, lw=1.2)
+        axes.text(
+            limit, 0, f" limit {limit:g} ms", rotation=90, va="bottom", ha="right"
+        )
+        axes.set_xlabel("milliseconds per token of a request (numbers: batch size)")
+        axes.set_ylabel("tokens per second of all")
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+        axes.legend()
+    return figure
+
+
+def speedup_svg(curves: Mapping[str, Points], words: str) -> str:
+    """Speedup against the batch as SVG text, for a picture that a reader changes.
+
+    curves: name -> batch sizes and speedups, up to four
+    words: one line above the picture, which is also its description
+    Source: [Derived].
+    """
+    longest = max(max(x) for x, _ in curves.values())
+    top = max(2.0, *(max(y) for _, y in curves.values())) * 1.1
+
+    def place(batch: float, value: float) -> tuple[float, float]:
+        return 50 + 450 * log2(batch) / log2(longest), 250 - 200 * value / top
+
+    parts = [_svg_text(20, 22, words, "start", bold=True)]
+    for value in range(int(top) + 1):
+        _, y = place(1, value)
+        colour = REJECTED if value == 1 else "#E3E3E3"
+        parts.append(
+            f'<line x1="50" y1="{y:.1f}" x2="500" y2="{y:.1f}" stroke="{colour}"/>'
+        )
+        parts.append(_svg_text(42, y + 4, f"{value}x", "end", size=10))
+    batch = 1
+    while batch <= longest:
+        parts.append(_svg_text(place(batch, 0)[0], 268, f"{batch}", size=10))
+        batch *= 4
+    parts.append(_svg_text(275, 288, "requests in the batch", size=11))
+    for i, (name, (batches, values)) in enumerate(curves.items()):
+        colour, dash = _LINES[i]
+        strokes = {"-": "", "--": "6 4", "-.": "8 3 2 3", ":": "2 3"}[dash]
+        corners = " ".join(
+            f"{x:.1f},{y:.1f}"
+            for x, y in (place(*point) for point in zip(batches, values, strict=True))
+        )
+        look = f'stroke="{colour}" stroke-dasharray="{strokes}" stroke-width="2"'
+        parts.append(f'<polyline points="{corners}" fill="none" {look}/>')
+        y = 60 + 22 * i
+        parts.append(f'<line x1="515" y1="{y}" x2="545" y2="{y}" {look}/>')
+        parts.append(_svg_text(550, y + 4, name, "start", size=11))
+    body = "\n".join(parts)
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 300" width="700" '
+        f'font-family="sans-serif" role="img" aria-label="{escape(words)}">\n'
+        f'<rect width="700" height="300" fill="white"/>\n{body}\n</svg>'
+    )
