@@ -45,7 +45,7 @@ def speedup_against_tau(cells: Sequence[Cell], ours: Mapping[str, Any]) -> Figur
     limit, where it costs a single step. Source: [Paper, Table 1]; right panel [Ours].
     """
     with style():
-        figure, (left, right) = canvas(2, (8.6, 3.8))
+        figure, (left, right) = canvas(2, (7.6, 3.4))
         seen: set[str] = set()
         for cell in cells:
             colour, marker = LOOKS.get(cell.method, OTHER)
@@ -57,8 +57,7 @@ def speedup_against_tau(cells: Sequence[Cell], ours: Mapping[str, Any]) -> Figur
                 cell.speedup,
                 marker,
                 color=colour,
-                ms=5,
-                alpha=0.8,
+                ms=4,
                 label=label,
             )
         left.set_title("the paper, Table 1")
