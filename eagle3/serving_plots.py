@@ -149,9 +149,8 @@ def frontier(
                     f"{batch}", (x, y), (4, -9), textcoords="offset points", fontsize=7
                 )
         axes.axvline(limit, color=REJECTED, lw=1.2)
-        axes.text(
-            limit, 0, f" limit {limit:g} ms", rotation=90, va="bottom", ha="right"
-        )
+        place = {"va": "top", "ha": "right", "transform": axes.get_xaxis_transform()}
+        axes.text(limit, 0.98, f"limit {limit:g} ms", rotation=90, **place)
         axes.set_xlabel("milliseconds per token of a request (numbers: batch size)")
         axes.set_ylabel("tokens per second of all")
         axes.set_xlim(left=0)

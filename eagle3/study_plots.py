@@ -66,11 +66,11 @@ def scaling(
         figure, axes = canvas(4, (9.6, 2.9))
         for place, what in enumerate(("speedup", "tau")):
             _paper_scaling(axes[place], paper, what)
-        ours = (("speedup", speedup), ("tau", tau_of))
+        ours = (("speedup, foreseen", speedup), ("tau", tau_of))
         for place, (what, value) in enumerate(ours, start=2):
             known = runs if value else ()
             _ours_against_data(axes[place], known, ("eagle1", "eagle3"), value)
-            axes[place].set_title(f"{what}, our runs")
+            axes[place].set_title(f"{what}\nour runs")
         axes[0].legend()
     return figure
 
@@ -87,7 +87,7 @@ def _paper_scaling(axes: Axes, paper: Mapping[str, Any], what: str) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(scale, [f"{x}x" for x in scale])
     axes.set_ylim(bottom=1)
-    axes.set_title(f"{what}, the paper")
+    axes.set_title(f"{what}\nthe paper")
     axes.set_xlabel("training data (ShareGPT = 1x)")
 
 

@@ -75,7 +75,7 @@ def test_the_frontier_labels_batches_and_draws_the_limit():
     (axes,) = figure.axes
     assert lines_of(axes)["plain"] == ([5.0, 7.0], [200.0, 1100.0])
     said = [text.get_text() for text in axes.texts]
-    assert said == ["1", "8", " limit 6 ms"]
+    assert said == ["1", "8", "limit 6 ms"]
 
 
 @pytest.mark.parametrize("longest", [64, 1024])

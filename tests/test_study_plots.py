@@ -60,10 +60,10 @@ def test_figure_1_has_two_panels_of_the_paper_and_two_of_ours():
     figure = study_plots.scaling(read_paper("figure1"), RUNS, lambda r: 2.0)
     titles = [axes.get_title() for axes in figure.axes]
     assert titles == [
-        "speedup, the paper",
-        "tau, the paper",
-        "speedup, our runs",
-        "tau, our runs",
+        "speedup\nthe paper",
+        "tau\nthe paper",
+        "speedup, foreseen\nour runs",
+        "tau\nour runs",
     ]
     paper = read_paper("figure1")
     for axes, what in zip(figure.axes, ("speedup", "tau"), strict=False):
