@@ -13,6 +13,7 @@ import torch
 from helpers import toy
 
 from eagle3.bench.environment import read_results
+from eagle3.target import Target
 from eagle3.training.data import Sequence
 
 ANSWERS = [helpers.greedy_sequence((i, 3 * i + 2, 7), 10 + i) for i in range(6)]
@@ -36,7 +37,9 @@ def test_a_budget_takes_the_first_answers_that_fill_it(monkeypatch):
 def test_every_arm_is_trained_and_measured(arm, tmp_path, monkeypatch):
     monkeypatch.setattr(study, "UNIT", 60)
     run = study.Run(arm, 1, seed=1)
-    trainer = study.train(run, toy(), (ANSWERS, ANSWERS[:2]), VOCABULARY, tmp_path)
+    rounded = Target(helpers.library_toy().to(torch.bfloat16))
+    given = study.Material(toy(), rounded, ANSWERS, ANSWERS[:2], VOCABULARY)
+    trainer = study.train(run, given, tmp_path)
     sequences = study.within(ANSWERS, 1)
     assert trainer.step == len(sequences) // 2
     row = study.row_of(run, trainer, ANSWERS[:3])
@@ -90,10 +93,19 @@ def test_a_curve_has_the_mean_loss_before_each_point(tmp_path: Path):
     ]
 
 
-def test_a_repeated_run_takes_the_place_of_its_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(study, "RESULTS", tmp_path)
-    for seed, value in ((1, 0.25), (0, 0.5), (1, 0.75)):
-        row = {"arm": "eagle3", "budget": 1, "seed": seed, "n_alpha": [value]}
-        study.remember(row, {"what": "a test"})
-    rows = read_results("study", tmp_path)["runs"]
-    assert [(r["seed"], r["n_alpha"]) for r in rows] == [(0, [0.5]), (1, [0.75])]
+def test_results_have_the_rows_of_all_runs_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "RESULTS", tmp_path / "results")
+    for arm, seed in (("hass", 0), ("eagle3", 1), ("eagle3", 0)):
+        run = study.Run(arm, 1, seed)
+        (tmp_path / run.folder).mkdir()
+        row = {"arm": arm, "budget": 1, "seed": seed}
+        path = tmp_path / run.folder / study.ROW_FILE
+        path.write_text(json.dumps(row), encoding="utf-8")
+    study.collect({"what": "a test"}, tmp_path)
+    results = read_results("study", tmp_path / "results")
+    assert results["what"] == "a test"
+    assert [(r["arm"], r["seed"]) for r in results["runs"]] == [
+        ("eagle3", 0),
+        ("eagle3", 1),
+        ("hass", 0),
+    ]

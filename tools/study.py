@@ -8,8 +8,9 @@ with three seeds, which show what is chance.
 
     python tools/study.py DATA HELD_OUT RUNS [--arms ...] [--budgets ...] [--seeds ...]
 
-Run it again to go on: finished runs are kept. Each run leaves its weights and log in
-RUNS and its row in figures/results/study.json, which chapters 9 and 13 read.
+Run it again to go on: finished runs are kept. Calls with other arms or seeds may go
+side by side, on a thread each. Every run leaves its weights, log and row in RUNS, and
+figures/results/study.json, which chapters 9 and 13 read, has the rows of all.
 """
 
 import argparse
@@ -18,9 +19,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
-from eagle3.bench.environment import read_results, write_results
+from eagle3.bench.environment import write_results
 from eagle3.engine import generate
 from eagle3.feature_draft import FeatureDraft
 from eagle3.target import Target, load_target
@@ -43,6 +45,7 @@ UNIT = 125_000  # answer tokens of budget 1
 VOCAB_SIZE = 5000
 STEPS = 5  # of training-time test, as the paper has it in its NeurIPS version
 NUM_WATCHED = 60  # held-out answers that are scored along the way; at the end all are
+ROW_FILE = "row.json"
 RESULTS = Path(__file__).parents[1] / "figures" / "results"
 
 
@@ -72,6 +75,21 @@ ARMS: dict[str, Callable[[Target, Tensor, int], Recipe]] = {
     "eagle3-one-step": _eagle3(steps=1),
     "eagle3-own-tokens": _eagle3(tokens="own"),
 }
+
+
+@dataclass(frozen=True)
+class Material:
+    """What all runs share.
+
+    looking: the target in bfloat16, which looks at the training text
+    vocabulary: [Vd] target ids, of all arms
+    """
+
+    target: Target
+    looking: Target
+    sequences: list[Sequence]
+    held_out: list[Sequence]
+    vocabulary: Tensor
 
 
 @dataclass(frozen=True)
@@ -146,15 +164,13 @@ class WatchedTrainer(Trainer):
         ]
 
 
-def train(run: Run, target: Target, data: tuple, vocabulary: Tensor, runs: Path):
-    """Train one run to its end, or go on with it: the trainer."""
-    sequences, held_out = data
-    sequences = within(sequences, run.budget)
-    recipe = ARMS[run.arm](target, vocabulary, run.seed)
+def train(run: Run, given: Material, runs: Path) -> Trainer:
+    """Train one run to its end, or go on with it."""
+    sequences = within(given.sequences, run.budget)
     trainer = WatchedTrainer(
-        target,
-        recipe,
-        (sequences, held_out[:NUM_WATCHED]),
+        given.looking,
+        ARMS[run.arm](given.target, given.vocabulary, run.seed),
+        (sequences, given.held_out[:NUM_WATCHED]),
         runs / run.folder,
         settings(len(sequences), run.seed),
     )
@@ -195,41 +211,44 @@ def curve(log: Path) -> list[dict]:
     return points
 
 
-def remember(row: dict, facts: dict) -> None:
-    """Put a run's row into the results, in the place of an older one."""
-    try:
-        rows = read_results("study", RESULTS)["runs"]
-    except ValueError:
-        rows = []
-    key = ("arm", "budget", "seed")
-    rows = [old for old in rows if any(old[k] != row[k] for k in key)]
-    rows = sorted([*rows, row], key=lambda r: [r[k] for k in key])
-    write_results("study", facts | {"runs": rows}, RESULTS, seed=0)
+def collect(facts: dict, runs: Path) -> Path:
+    """Write the results of all runs that are through: figures/results/study.json."""
+    rows = [json.loads(path.read_text("utf-8")) for path in runs.glob(f"*/{ROW_FILE}")]
+    rows.sort(key=lambda row: (row["arm"], row["budget"], row["seed"]))
+    return write_results("study", facts | {"runs": rows}, RESULTS, seed=0)
 
 
-def main() -> None:
-    """Train what is asked for and not there yet."""
-    args = _arguments()
-    held_out, everything = load_data(args.held_out), load_data(args.data)
-    target = load_target()
-    counts = count_answer_tokens(everything, target.vocab_size)
+def gather(data: Path, held_out: Path) -> tuple[Material, dict]:
+    """What all runs share, and what the results say of it."""
+    sequences, answers, target = load_data(data), load_data(held_out), load_target()
+    counts = count_answer_tokens(sequences, target.vocab_size)
     vocabulary = choose_draft_vocabulary(counts, VOCAB_SIZE)
+    looking = load_target(dtype=torch.bfloat16)
     facts = {
         "what": "n-alpha on held-out greedy answers, by arm, budget and seed",
         "unit_answer_tokens": UNIT,
         "draft_vocabulary": VOCAB_SIZE,
         "coverage": coverage(counts, vocabulary),
-        "held_out_answers": len(held_out),
+        "held_out_answers": len(answers),
         "training": asdict(settings(2, 0)),
     }
+    return Material(target, looking, sequences, answers, vocabulary), facts
+
+
+def main() -> None:
+    """Train what is asked for and not there yet."""
+    args = _arguments()
+    given, facts = gather(args.data, args.held_out)
     for budget in args.budgets:
-        for arm in args.arms:
-            for seed in args.seeds:
+        for seed in args.seeds:
+            for arm in args.arms:
                 run = Run(arm, budget, seed)
-                print(run, flush=True)
-                data = (everything, held_out)
-                trainer = train(run, target, data, vocabulary, args.runs)
-                remember(row_of(run, trainer, held_out), facts)
+                path = args.runs / run.folder / ROW_FILE
+                if not path.exists():
+                    print(run, flush=True)
+                    row = row_of(run, train(run, given, args.runs), given.held_out)
+                    path.write_text(json.dumps(row), encoding="utf-8")
+                collect(facts, args.runs)
 
 
 def _arguments() -> argparse.Namespace:
