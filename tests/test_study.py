@@ -20,6 +20,11 @@ ANSWERS = [helpers.greedy_sequence((i, 3 * i + 2, 7), 10 + i) for i in range(6)]
 VOCABULARY = torch.arange(0, 96, 2)
 
 
+@pytest.fixture(autouse=True)
+def weights_of_the_toy(monkeypatch):
+    monkeypatch.setattr(study, "library_model", helpers.library_toy)
+
+
 def answer(count: int) -> Sequence:
     return Sequence(torch.zeros(3 + count, dtype=torch.int64), 3, "chat", 0.0)
 
@@ -68,6 +73,10 @@ def test_arms_differ_in_one_thing_each():
     assert (full.steps, full.tokens) == (5, "text")
     assert vars(build["eagle3-one-step"].ttt) == vars(full) | {"steps": 1}
     assert vars(build["eagle3-own-tokens"].ttt) == vars(full) | {"tokens": "own"}
+    begun = build["eagle3-from-target"]
+    assert begun.ttt == full
+    last = helpers.library_toy().model.layers[-1].mlp.down_proj.weight
+    assert torch.equal(begun.model.layer.down.weight, last)
     top = build["eagle3-no-fusion"]
     assert top.ttt == full
     assert {name: b.model.reads for name, b in build.items()} == {

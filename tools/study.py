@@ -2,9 +2,9 @@
 
 All runs share data, vocabulary, order, learning rate and start; they differ in one
 thing at a time. An arm is a recipe: EAGLE-1 with and without its loss on features,
-EAGLE-3 whole, without fusion, with one step only, and fed with its own tokens, and
-HASS. A budget is a number of answer tokens, each seen once. The smallest budget is run
-with three seeds, which show what is chance.
+EAGLE-3 whole, without fusion, with one step only, fed with its own tokens, and begun
+as a copy of the target's last layer, and HASS. A budget is a number of answer tokens,
+each seen once. The smallest budget is run with three seeds, which show what is chance.
 
     python tools/study.py DATA HELD_OUT RUNS [--arms ...] [--budgets ...] [--seeds ...]
 
@@ -25,12 +25,13 @@ from torch import Tensor
 from eagle3.bench.environment import write_results
 from eagle3.engine import generate
 from eagle3.feature_draft import FeatureDraft
-from eagle3.target import Target, load_target
+from eagle3.target import Target, library_model, load_target
 from eagle3.training.ablations import SmallHeadRecipe, plain_start, small_headed
 from eagle3.training.data import Sequence, load_data
 from eagle3.training.eagle1 import FeatureLossConfig
 from eagle3.training.eagle3 import Eagle3Recipe
 from eagle3.training.features import FeatureStore
+from eagle3.training.initialise import initialise_from_target
 from eagle3.training.losses import TttConfig
 from eagle3.training.metrics import NUM_ALPHAS, count_chains, shares
 from eagle3.training.recipe import Recipe
@@ -65,6 +66,12 @@ def _eagle3(fused: bool = True, **ttt) -> Callable[[Target, Tensor, int], Recipe
     return build
 
 
+def _from_target(target: Target, vocabulary: Tensor, seed: int) -> Recipe:
+    recipe = _eagle3()(target, vocabulary, seed)
+    initialise_from_target(recipe.model, library_model().state_dict())
+    return recipe
+
+
 # name -> function (target, vocabulary [Vd], seed) -> recipe
 ARMS: dict[str, Callable[[Target, Tensor, int], Recipe]] = {
     "eagle1": _eagle1(),
@@ -74,6 +81,7 @@ ARMS: dict[str, Callable[[Target, Tensor, int], Recipe]] = {
     "eagle3-no-fusion": _eagle3(fused=False),
     "eagle3-one-step": _eagle3(steps=1),
     "eagle3-own-tokens": _eagle3(tokens="own"),
+    "eagle3-from-target": _from_target,
 }
 
 
