@@ -260,6 +260,8 @@ def _curves(axes: Axes, rows: Sequence[Mapping[str, Any]], value_of: Any) -> Non
     lengths = sorted({row["length"] for row in rows})
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
     axes.set_xticks(lengths, [str(length) for length in lengths])
     axes.set_xlabel("tokens")
 

@@ -115,6 +115,15 @@ def test_the_solution_of_4_3_takes_the_measured_file():
         assert result[name] == pytest.approx(want)
 
 
+def test_the_numbers_named_in_the_solution_of_8_4():
+    """Equal to seven squares at n = 7, fewer from n = 8 on; 29 MB of mask."""
+    scores = solved("ch08", "8.4")["flex_scores"]
+    for n, ratio in ((6, 1.08), (7, 1.0), (8, 0.94)):
+        found = scores(128 * n, 7) / (7 * (128 * n) ** 2)
+        assert found == pytest.approx(ratio, abs=0.005)
+    assert round(2048 * 7 * 2048 / 1e6) == 29
+
+
 def test_drawing_without_replacement_accepts_more_as_10_4_says():
     names = solved("ch10", "10.4")
     generator = torch.Generator().manual_seed(0)
