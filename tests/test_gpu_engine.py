@@ -16,6 +16,7 @@ from helpers import PROMPT, VOCAB, request, toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eagle3.draft import DraftConfig, Eagle3Draft
 from eagle3.drafters import EagleDrafter, PromptLookupDrafter, VanillaDrafter
 from eagle3.eagle1 import Eagle1Config, Eagle1Draft
 from eagle3.engine import Engine, Request
@@ -212,6 +213,22 @@ def test_a_target_through_the_librarys_modules_and_an_eagle1_draft():
         assert told(answer)[::2] == (tuple(alone.emitted), accepted)
 
 
+def test_a_draft_that_feeds_its_normed_output_back():
+    """What engines call EAGLE-3.1. Its second token shows what was fed back."""
+    config = DraftConfig.for_target(toy().config, VOCAB, toy().taps)
+    config = replace(config, feed_normed=True, fc_norm=True)
+    draft = Eagle3Draft(config, toy().embedding)
+    generator = torch.Generator().manual_seed(1)
+    draft.norm.weight.data.uniform_(0.2, 3.0, generator=generator)
+    eagle = EagleDrafter(toy(), draft, chain(3))
+    one = request(PROMPT, 12)
+    engine = BatchEngine(toy(), eagle, Slots(1, 64))
+    drafted = drafted_by(engine)
+    engine.run([one])
+    wanted = [list(cycle.drafted) for cycle in Engine(toy(), eagle, one).cycles()][1:]
+    assert [tokens for tokens, _ in drafted] == wanted
+
+
 def test_the_drafts_cache_holds_what_the_teaching_drafter_holds():
     """After each cycle, in every column that counts; and the target's cache, too."""
     one = request(PROMPT, 24)
@@ -249,12 +266,8 @@ def test_the_drafts_cache_holds_what_the_teaching_drafter_holds():
         )
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("growth", ["chain 3", "static", "dynamic"])
-def test_each_cycle_drafts_the_same_tree(growth, temperature):
-    """Tokens and parents, to the last cycles, which have room for fewer levels."""
-    one = request(PROMPT, 18, sampling=SamplingParams(temperature, seed=2))
-    engine = BatchEngine(toy(), drafter(growth), Slots(2, 64))
+def drafted_by(engine: BatchEngine) -> list[tuple[list[int], list[int]]]:
+    """Takes tokens and parents of slot 0's tree, cycle by cycle as they are drafted."""
     drafted, run = [], engine.phases.run
 
     def spy(key, phase):
@@ -267,6 +280,16 @@ def test_each_cycle_drafts_the_same_tree(growth, temperature):
         return output
 
     engine.phases.run = spy
+    return drafted
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("growth", ["chain 3", "static", "dynamic"])
+def test_each_cycle_drafts_the_same_tree(growth, temperature):
+    """Tokens and parents, to the last cycles, which have room for fewer levels."""
+    one = request(PROMPT, 18, sampling=SamplingParams(temperature, seed=2))
+    engine = BatchEngine(toy(), drafter(growth), Slots(2, 64))
+    drafted = drafted_by(engine)
     engine.run([one])
     teaching = Engine(toy(), drafter(growth), one)
     wanted = [
@@ -402,7 +425,10 @@ def test_a_text_that_makes_the_logits_overflow_ends_alone_and_leaves_nothing():
     """
     target = Target(helpers.library_toy())
     target.embedding[0] = torch.nan
-    first, *others = (request(p, n) for p, n in ((PROMPT, 20), ((7,), 9), ((1, 2), 9)))
+    # Some of the second one's drafts are right, if its draft reads a clean slot.
+    asked = ((PROMPT, 20), ((9, 9), 9), ((1, 2), 9))
+    first, *others = (request(prompt, count) for prompt, count in asked)
+    assert sum(teach(others[0], "chain 3")[2]) > 0
     assert all(0 not in teach(one, "chain 3")[0] for one in (first, *others))
     engine = BatchEngine(target, drafter("chain 3"), Slots(2, 64))
     engine.submit(first)

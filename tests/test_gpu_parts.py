@@ -17,6 +17,7 @@ from eagle3.gpu import BatchEngine, Slots
 from eagle3.gpu.accept import decide
 from eagle3.gpu.cache import CacheSize, SlotCache, block_mask
 from eagle3.gpu.draws import Draws, Filters, Needed, RowSampling
+from eagle3.gpu.largest import largest
 from eagle3.gpu.memory import memory_ledger
 from eagle3.gpu.trees import Chance, Nodes, closure
 from eagle3.growth import DynamicTree, chain
@@ -133,6 +134,23 @@ def test_squaring_finds_all_ancestors(seed):
     deepest = max(max(tree.depths) for tree in trees)
     wanted = torch.stack([tree.mask() for tree in trees])
     assert torch.equal(closure(parents, deepest), wanted)
+
+
+# The largest
+
+
+@pytest.mark.parametrize("vocab", [96, 256, 1000, 1536, 97, 1])
+def test_the_largest_is_found_where_it_first_stands(vocab):
+    """Cut into blocks or not: as argmax, with ties, infinities and NaN."""
+    scores = torch.randint(0, 9, (3, 5, vocab), generator=seeded(vocab)).float()
+    scores[0, 0], scores[0, 1] = -torch.inf, -torch.inf
+    scores[0, 1, vocab // 2] = -1e30
+    scores[0, 2, vocab // 3] = torch.nan
+    scores[0, 3, -1] = torch.inf
+    best, index = largest(scores)
+    assert torch.equal(index, scores.argmax(-1))
+    wanted = scores.amax(-1)
+    torch.testing.assert_close(best, wanted, rtol=0, atol=0, equal_nan=True)
 
 
 # Decisions

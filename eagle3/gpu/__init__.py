@@ -8,7 +8,8 @@ models. What changes, in the order in which it pays:
 - `draws`: random numbers are drawn before the cycle that uses them
 - `graphs`: with that, a cycle can be recorded once and launched with two calls
 
-`engine` puts them together and `memory` says beforehand what they take. On a CPU the
+`engine` puts them together, `memory` says beforehand what they take, and `profile`
+where the time of a cycle goes, before and after each of these changes. On a CPU the
 same code runs with graphs off. [Ours]
 """
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from eagle3.gpu.draws import Filters, RowSampling
+from eagle3.gpu.largest import largest
 from eagle3.gpu.trees import Chance, Nodes, Rank
 
 
@@ -40,7 +41,7 @@ def decide(nodes: Nodes, logits: Tensor, depth: int, chance: Chance | None) -> D
     logits: [B, n + 1, V]  the target's, row 0 the pending token's
     depth: D, levels of the trees   chance: None where all slots are greedy
     """
-    best, choices = logits.max(-1)  # [B, n + 1] each
+    best, choices = largest(logits)  # [B, n + 1] each
     is_finite = torch.isfinite(best).all(-1)  # NaN and inf both show in a maximum
     accepted = nodes.tokens == choices.gather(1, nodes.parents)  # [B, n]
     if chance is None:

@@ -62,6 +62,9 @@ class SlotCache:
         shape = (size.slots, size.heads, size.length, size.head_dim)
         self.keys = [self.store[2 * i].view(shape) for i in range(size.layers)]
         self.values = [self.store[2 * i + 1].view(shape) for i in range(size.layers)]
+        # Keys and values of a layer, one behind the other: [2 * B * Hkv * S, d]
+        pairs = self.store.view(size.layers, 2 * rows * size.length, size.head_dim)
+        self._pairs = list(pairs)
         first = torch.arange(rows, device=like.device) * size.length
         self._first = first.view(size.slots, size.heads, 1)  # row of column 0
         self.length, self.max_length = 0, size.length  # the target asks for them
@@ -73,7 +76,9 @@ class SlotCache:
         columns: [B, n] int64, of each row of the block   span: columns that `write`
             returns. A short span saves reading columns that nobody has filled
         """
-        self._block, self.span = self._rows(columns), span
+        block = self._rows(columns)
+        self._block = torch.cat([block, block + self.store.shape[1]])
+        self.span = span
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store a block at its place and return all that may be looked at.
@@ -81,9 +86,8 @@ class SlotCache:
         keys, values: [B, Hkv, n, d] -> views [B, Hkv, span, d], which hold more than
         is valid: the mask says what counts
         """
-        for row, block in ((2 * layer, keys), (2 * layer + 1, values)):
-            flat = block.reshape(-1, block.shape[-1])  # [B * Hkv * n, d]
-            self.store[row].index_copy_(0, self._block, flat)
+        block = torch.stack((keys, values)).flatten(0, -2)  # [2 * B * Hkv * n, d]
+        self._pairs[layer].index_copy_(0, self._block, block)
         return (
             self.keys[layer][:, :, : self.span],
             self.values[layer][:, :, : self.span],
@@ -99,8 +103,15 @@ class SlotCache:
         two may overlap; a column that stays is its own source. [Code:
         update_inference_inputs]
         """
-        moved = self.store[:, self._rows(source)]  # [2L, B * Hkv * m, d]
-        self.store.index_copy_(1, self._rows(destination), moved)
+        self.put(destination, self.take(source))
+
+    def take(self, columns: Tensor) -> Tensor:
+        """A copy of columns in all layers: [B, m] int64 -> [2L, B * Hkv * m, d]"""
+        return self.store[:, self._rows(columns)]
+
+    def put(self, columns: Tensor, block: Tensor) -> None:
+        """Write what `take` returned to these columns: [B, m] int64."""
+        self.store.index_copy_(1, self._rows(columns), block)
 
     def clear(self, slot: int) -> None:
         """Zero one slot: what isn't a number would reach the next text through 0."""

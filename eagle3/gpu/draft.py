@@ -47,7 +47,7 @@ class SlotDraft:
         attended = F.scaled_dot_product_attention(
             query, keys, values, attn_mask=mask[:, None], enable_gqa=True
         )
-        return self.draft.layer.finish(stream, attended)
+        return self.draft.leave(self.draft.layer.finish(stream, attended))
 
     def catch_up(
         self, ids: Tensor, features: Tensor, unseen: Tensor, start: Tensor, span: int

@@ -1,16 +1,15 @@
 """The batch engine: requests in slots, one cycle for all of them, one copy back.
 
-A cycle has four steps. Random numbers are drawn, if anyone samples. The *draft* phase
-catches up and grows a tree in every slot. The *verify* phase runs the target on all
-trees, decides, closes up the cache and leaves the state as the next cycle needs it.
-Both are kernels alone: nothing in them asks the device. Then one small tensor goes to
-the host, which emits tokens, stops answers and gives free slots to waiting requests.
-[Paper, section 3.1; fixed shapes and slots: Ours]
+A cycle has five steps. Random numbers are drawn, if anyone samples. The *draft* phase
+catches up and grows a tree in every slot. The *target* phase runs the target on all
+trees. The *accept* phase decides, closes up the cache and leaves the state as the next
+cycle needs it. All three are kernels alone: nothing in them asks the device. Then one
+small tensor goes to the host, which emits tokens, stops answers and gives free slots to
+waiting requests. [Paper, section 3.1; fixed shapes and slots: Ours]
 """
 
-import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -20,12 +19,14 @@ from eagle3.drafters import Drafter, EagleDrafter, VanillaDrafter
 from eagle3.engine import Request, check_request
 from eagle3.gpu.accept import Decision, decide, first_token
 from eagle3.gpu.cache import CacheSize, SlotCache, block_mask
+from eagle3.gpu.clock import Clock, Lap
 from eagle3.gpu.draft import Branches, SlotDraft
 from eagle3.gpu.draws import Draws, Filters, Needed, RowSampling
 from eagle3.gpu.graphs import Phases, use_graphs
 from eagle3.gpu.trees import Chance, DeviceGrowth, Nodes, no_nodes, on_device
 from eagle3.target import Target, TargetOutput
 
+STEPS = ("prefill", "draw", "draft", "target", "accept", "copy", "host")
 SPAN = 128  # attention reads this many columns, doubled until all texts fit
 
 
@@ -136,8 +137,10 @@ class BatchEngine:
     slots: how many at once, and how long
     graphs: whether to record CUDA graphs; None records them where that can be done
 
-    seconds: time by step: "draw", "draft", "verify", "copy", "host", "prefill". On a
-        GPU, launching and waiting: the device's time is in "copy"
+    seconds: time by step: "draw", "draft", "target", "accept", "copy", "host" and
+        "prefill". On a GPU, launching and waiting: the device's time is in "copy"
+    laps: None, or a list that takes each step of each cycle; the device is then waited
+        for after every step, so that each has its own time
 
     Raises ValueError for a drafter or a growth without fixed shapes, for slots longer
     than the target's context, and for graphs where there are none. [Ours]
@@ -169,9 +172,8 @@ class BatchEngine:
         self.running: list[_Running | None] = [None] * self.slots.count
         self.waiting: deque[_Running] = deque()
         self._dirty: set[int] = set()  # slots to be cleaned before their next request
-        self.seconds = dict.fromkeys(
-            ("draw", "draft", "verify", "copy", "host", "prefill"), 0.0
-        )
+        self.seconds = dict.fromkeys(STEPS, 0.0)
+        self.laps: list[Lap] | None = None
         self.num_cycles, self._num_tickets = 0, 0
 
     @torch.inference_mode()
@@ -208,7 +210,7 @@ class BatchEngine:
         # Accepted tokens, whether the logits were finite, and the emitted tokens.
         pinned = device.type == "cuda"
         self.report = torch.zeros(count, 2 + rows, dtype=torch.int64, pin_memory=pinned)
-        self.phases = Phases(graphs, tuple(vars(self.state).values()))
+        self.phases = Phases(graphs, self._save)
 
     # Requests come and go
 
@@ -275,7 +277,8 @@ class BatchEngine:
     @torch.inference_mode()
     def step(self) -> list[Answer]:
         """Fill free slots, then run one cycle; returns the ended answers. [Ours]"""
-        clock, answers = _Clock(self.seconds), []
+        clock = Clock(self.seconds, self.num_cycles, self.laps, self.target.device)
+        answers = []
         for slot in range(self.slots.count):
             while self.waiting and self.running[slot] is None:
                 answers += self._admit(slot, self.waiting.popleft())
@@ -336,7 +339,7 @@ class BatchEngine:
 
     # One cycle
 
-    def _cycle(self, clock: "_Clock") -> list[Answer]:
+    def _cycle(self, clock: Clock) -> list[Answer]:
         used = [i for i, one in enumerate(self.running) if one is not None]
         filters = self.sampling.filters(used)
         if filters is not None:
@@ -349,10 +352,15 @@ class BatchEngine:
                 ("draft", span, filters), lambda: self._draft(span, filters)
             )
         clock.lap("draft")
-        report = self.phases.run(
-            ("verify", span, filters), lambda: self._verify(nodes, span, filters)
+        block, output = self.phases.run(
+            ("target", span, filters), lambda: self._run_target(nodes, span)
         )
-        clock.lap("verify")
+        clock.lap("target")
+        report = self.phases.run(
+            ("accept", span, filters),
+            lambda: self._accept(nodes, block, output, filters),
+        )
+        clock.lap("accept")
         rows = self._to_host(report)
         clock.lap("copy")
         answers = []
@@ -392,34 +400,63 @@ class BatchEngine:
         branches = Branches(self.draft, last, state.length, span, self.growth.max_rows)
         return self.growth.grow(branches, state.limit(), self._chance(filters))
 
-    def _verify(self, nodes: Nodes, span: int, filters: Filters | None) -> Tensor:
-        """The verify phase: one target pass, the decision, and the next state."""
-        state = self.state
-        block = torch.cat([state.pending(), nodes.tokens], dim=1)  # [B, n + 1]
-        output = self._run_target(block, nodes, span)
-        chance = self._chance(filters)
-        decision = decide(nodes, output.logits, self.depth, chance)
-        self._close_up(decision)
-        return self._advance(block, output, decision)
-
-    def _run_target(self, block: Tensor, nodes: Nodes, span: int) -> TargetOutput:
+    def _run_target(self, nodes: Nodes, span: int) -> tuple[Tensor, TargetOutput]:
+        """The target phase: one pass over the blocks [B, n + 1], which it returns."""
         length = self.state.length[:, None]
+        block = torch.cat([self.state.pending(), nodes.tokens], dim=1)
         rows = torch.arange(block.shape[1], device=block.device)
         self.cache.place(length + rows, span)
         # Padding may stand past the context; it is moved to where there is a position.
         positions = (length + nodes.depth).clamp(max=self.target.max_positions - 1)
         mask = block_mask(nodes.sees, self.state.length, span)
-        return self.target.forward_at(block, self.cache, positions, mask)
+        return block, self.target.forward_at(block, self.cache, positions, mask)
+
+    def _accept(
+        self,
+        nodes: Nodes,
+        block: Tensor,
+        output: TargetOutput,
+        filters: Filters | None,
+    ) -> Tensor:
+        """The accept phase: the decision, and the state as the next cycle needs it."""
+        chance = self._chance(filters)
+        decision = decide(nodes, output.logits, self.depth, chance)
+        self._close_up(decision)
+        return self._advance(block, output, decision)
 
     def _close_up(self, decision: Decision) -> None:
         """Move the accepted path, which lies scattered over the block, together."""
-        if self.growth is None or self.growth.num_nodes == self.depth:
-            return  # a chain lies in place
-        start = self.state.length[:, None]
-        place = torch.arange(self.depth + 1, device=start.device)[None]  # [1, D + 1]
-        accepted = place <= decision.num_accepted[:, None]
+        if self._lies_in_place:
+            return
+        place = torch.arange(self.depth + 1, device=decision.path.device)[None]
+        accepted = place <= decision.num_accepted[:, None]  # [B, D + 1]
         source = torch.where(accepted, decision.path, place)
+        start = self.state.length[:, None]
         self.cache.move(start + source, start + place)
+
+    @property
+    def _lies_in_place(self) -> bool:
+        return self.growth is None or self.growth.num_nodes == self.depth  # a chain
+
+    def _save(self) -> Callable[[], None]:
+        """Note what a cycle reads and changes; returns what puts it back.
+
+        Of the cache that is where an accepted path is moved to. What else is written
+        there is written before it is read.
+        """
+        tensors = tuple(vars(self.state).values())
+        saved = [tensor.clone() for tensor in tensors]
+        place = torch.arange(self.depth + 1, device=self.target.device)
+        columns = self.state.length[:, None] + place  # [B, D + 1]
+        block = None if self._lies_in_place else self.cache.take(columns)
+
+        def put_back() -> None:
+            for tensor, before in zip(tensors, saved, strict=True):
+                tensor.copy_(before)
+            if block is not None:
+                self.cache.put(columns, block)
+
+        return put_back
 
     def _advance(
         self, block: Tensor, output: TargetOutput, decision: Decision
@@ -512,15 +549,3 @@ def _round_up(length: int) -> int:
 
 def _answer(one: _Running, reason: str) -> Answer:
     return Answer(one.ticket, tuple(one.emitted), reason, tuple(one.accepted))
-
-
-class _Clock:
-    """Adds the time between laps to named sums."""
-
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self.seconds, self.last = seconds, time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[name] += now - self.last
-        self.last = now

@@ -7,11 +7,10 @@ stay where they are, and it asks nothing of the device. [Ours; Code: PyTorch's
 torch.cuda.graph]
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 WARM_UPS = 2  # libraries choose kernels and take memory at first use
 
@@ -19,14 +18,15 @@ WARM_UPS = 2  # libraries choose kernels and take memory at first use
 class Phases:
     """Runs phases: recorded once for each key if graphs are on, as they are if not.
 
-    enabled: whether to record   state: the tensors [...] that a phase changes and also
-        reads; they are put back after the warm-up, which runs the phase for nothing
+    enabled: whether to record
+    save: notes all that a phase reads and changes, and returns what puts it back: a
+        warm-up runs the phase for nothing
 
     [Ours]
     """
 
-    def __init__(self, enabled: bool, state: Sequence[Tensor]) -> None:
-        self.enabled, self.state = enabled, tuple(state)
+    def __init__(self, enabled: bool, save: Callable[[], Callable[[], None]]) -> None:
+        self.enabled, self.save = enabled, save
         self._recorded: dict[Hashable, tuple[torch.cuda.CUDAGraph, Any]] = {}
         # One memory pool for all graphs: they never run at once, and what a phase
         # returns is kept here and so not given to a graph that is recorded later.
@@ -64,14 +64,13 @@ class Phases:
         return graph, output
 
     def _warm_up(self, phase: Callable[[], Any]) -> None:
-        saved = [tensor.clone() for tensor in self.state]
+        put_back = self.save()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_UPS):
                 phase()
-                for tensor, before in zip(self.state, saved, strict=True):
-                    tensor.copy_(before)
+                put_back()
         torch.cuda.current_stream().wait_stream(side)
 
 

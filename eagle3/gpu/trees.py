@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eagle3.gpu.draws import Draws, Filters, Needed, RowSampling
+from eagle3.gpu.largest import largest
 from eagle3.growth import DynamicTree, Growth, StaticTree
 
 
@@ -323,7 +324,7 @@ def _ranked(
 
 def _best(scores: Tensor, width: int) -> Tensor:
     if width == 1:
-        return scores.argmax(-1, keepdim=True)
+        return largest(scores)[1][..., None]
     return scores.topk(width, dim=-1).indices
 
 
