@@ -19,7 +19,7 @@ from eagle3.target import fetch_default_model, library_model, load_target
 
 app = typer.Typer(
     help="EAGLE-3 speculative decoding: fetch, generate, generate-data, merge-data, "
-    "train, evaluate, convert, inspect, doctor, check-target, bench.",
+    "train, evaluate, convert, inspect, doctor, check-target, bench, throughput.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -276,8 +276,8 @@ def bench(  # noqa: PLR0913  options of a command line
     """Measure methods side by side, print a table and write a results file.
 
     A bench that was killed goes on when it is called again with the same options.
-    Methods are vanilla, prompt-lookup, draft-lm, medusa, eagle1, hass, eagle2,
-    eagle3-chain, eagle3-chain-N, eagle3, and the library's own transformers,
+    Methods are vanilla, prompt-lookup, draft-lm, medusa, eagle1, eagle1-chain-N, hass,
+    eagle2, eagle3-chain, eagle3-chain-N, eagle3, and the library's own transformers,
     transformers-lookup and transformers-assisted. Raises ValueError for what it
     doesn't know.
     """
@@ -315,6 +315,38 @@ def bench(  # noqa: PLR0913  options of a command line
     }
     print(f"written: {write_results(name, results, out, config.seed)}")
     log.close()
+
+
+@app.command()
+def throughput(  # noqa: PLR0913  options of a command line
+    methods: Annotated[
+        str, typer.Option(help="Names with commas; EAGLE-1 and 3 if not given.")
+    ] = "",
+    batches: Annotated[str, typer.Option(help="Numbers of slots.")] = "1,2,4,8,16,32",
+    rounds: Annotated[int, typer.Option(help="Turns of each method.")] = 3,
+    cycles: Annotated[int, typer.Option(help="Of each turn.")] = 12,
+    max_new_tokens: int = 64,
+    out: Annotated[Path, typer.Option(help="Folder of the results file.")] = Path(
+        "figures/results"
+    ),
+    name: Annotated[str, typer.Option(help="Of the results file.")] = "throughput",
+) -> None:
+    """Measure tokens per second of whole batches, and write a results file.
+
+    A measurement that was killed goes on when it is called again with the same options.
+    """
+    from eagle3.bench.throughput import METHODS, ThroughputConfig
+    from eagle3.bench.throughput_report import measure_and_write
+
+    try:
+        sizes = tuple(int(value) for value in _listed(batches))
+    except ValueError:
+        raise ValueError(
+            f"batches '{batches}' are no whole numbers: give one or more, as 1,8."
+        ) from None
+    names = tuple(_listed(methods)) or METHODS
+    config = ThroughputConfig(names, sizes, rounds, cycles, max_new_tokens)
+    print(f"written: {measure_and_write(load_target(), config, out, name)}")
 
 
 @app.command("check-target")

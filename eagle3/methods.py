@@ -68,13 +68,17 @@ METHODS: dict[str, Method] = {
     "eagle3-chain": Method("EAGLE-3 chain 3", _eagle("smollm2_eagle3", chain(3))),
     "eagle3": Method("EAGLE-3 tree", _eagle("smollm2_eagle3", DEEPER_DYNAMIC_TREE)),
 }
-_CHAIN = "eagle3-chain-"  # with a length behind it, any chain
+# With a length behind it, any chain.
+_CHAINS = {
+    "eagle3-chain-": ("EAGLE-3", "smollm2_eagle3"),
+    "eagle1-chain-": ("EAGLE-1", "smollm2_eagle1"),
+}
 
 
 def drafter_for(name: str, target: Target) -> Drafter:
     """The drafter of a method.
 
-    name: of `METHODS`, or eagle3-chain-N for a chain of N tokens
+    name: of `METHODS`, or eagle3-chain-N or eagle1-chain-N for a chain of N tokens
 
     Raises ValueError for an unknown name, and for a target that the shipped weights
     were not made for. [Ours]
@@ -94,13 +98,14 @@ def require_methods(names: list[str]) -> None:
 
 
 def _method(name: str) -> Method:
-    length = name.removeprefix(_CHAIN)
-    if name.startswith(_CHAIN) and length.isdigit():
-        growth = chain(int(length))
-        return Method(f"EAGLE-3 chain {length}", _eagle("smollm2_eagle3", growth))
+    for start, (title, folder) in _CHAINS.items():
+        length = name.removeprefix(start)
+        if name.startswith(start) and length.isdigit():
+            label = f"{title} chain {length}"
+            return Method(label, _eagle(folder, chain(int(length))))
     if name not in METHODS:
         raise ValueError(
             f"there is no method '{name}': take one of {', '.join(METHODS)}, or "
-            f"{_CHAIN}N for a chain of N tokens."
+            f"{' or '.join(f'{start}N' for start in _CHAINS)} for a chain of N tokens."
         )
     return METHODS[name]

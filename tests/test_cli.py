@@ -31,6 +31,7 @@ COMMANDS = (
     "inspect",
     "doctor",
     "bench",
+    "throughput",
     "check-target",
 )
 
