@@ -334,6 +334,7 @@ def throughput(  # noqa: PLR0913  options of a command line
     """Measure tokens per second of whole batches, and write a results file.
 
     A measurement that was killed goes on when it is called again with the same options.
+    Raises ValueError for batches that are no whole numbers.
     """
     from eagle3.bench.throughput import METHODS, ThroughputConfig
     from eagle3.bench.throughput_report import measure_and_write
