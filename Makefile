@@ -27,10 +27,10 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 TEST_ENV := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 MPLBACKEND=Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test setup fetch lint pytest nbval notebooks figures clean
+.PHONY: help lab test setup fetch lint pytest nbval notebooks figures gpu-check clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
 
 lab: setup fetch ## Open the book in JupyterLab, in your own copy of the chapters
 	@$(PYTHON) tools/copy_notebooks.py notebooks my_notebooks
@@ -81,6 +81,10 @@ notebooks: setup fetch ## Run chapters again and save them (NB=... for one)
 figures: setup ## Redraw every figure from figures/results, refill the README
 	$(PY) -m eagle3.plots
 	$(PY) tools/readme.py
+
+# Needs a CUDA build of torch (TORCH_BACKEND above), no network and no model.
+gpu-check: setup ## Check the batch engine on this machine's GPU, in under 8 minutes
+	$(PY) -m eagle3.bench.gpu_check figures/results
 
 clean: ## Remove .venv and caches; your copies of the chapters stay
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
