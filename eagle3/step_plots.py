@@ -1,0 +1,124 @@
+"""Pictures of a cycle's moments, as SVG and HTML text. Data in, text out.
+
+Colours mean what they mean in plots.py, and a mark, a dash or a word says each of them
+again. Source: [Ours]; what is drawn is tagged in step_through.py.
+"""
+
+from html import escape
+
+from eagle3.diagrams import PALE, Place, _rect, _text
+from eagle3.plots import ACCEPTED, DRAFT, NEUTRAL, REJECTED, TARGET
+from eagle3.step_through import ROWS, Frame, Tile
+
+_LEFT, _TOP, _STEP = 104, 58, 44
+_SHADES = {-2: "#0B4F7A", -1: "#7FB2D1", 0: "#F4F4F4", 1: "#E8B36B", 2: "#9C5A00"}
+_TOKEN_LOOK = {
+    "committed": (TARGET, True, ""),
+    "pending": (TARGET, False, "…"),
+    "drafted": (DRAFT, True, "?"),
+    "accepted": (ACCEPTED, True, "✓"),
+    "rejected": (REJECTED, True, "✗"),
+}
+
+
+def frame_svg(frame: Frame) -> str:
+    """A frame as SVG text: tokens and tensors by position, and both caches.
+
+    Small squares are sketches of vectors: equal ones are equal vectors. A new tile has
+    a bold edge, a dashed one stands in for a feature, a dotted one is missing or thrown
+    away. Source: see `eagle3.step_through.frames`.
+    """
+    width = min(96, 590 / len(frame.positions))
+    title = f"{frame.number} of {frame.total}: {frame.title}"
+    parts = [_text(16, 24, title, 15, font_weight="bold")]
+    first = frame.positions[0]
+    parts.append(_text(16, 45, f"columns from position {first} on", 10.5))
+    for i, name in enumerate(ROWS):
+        parts.append(_text(16, _TOP + _STEP * i + 22, name, 11.5))
+    for (row, position), tile in frame.tiles.items():
+        x = _LEFT + width * (position - first)
+        y = _TOP + _STEP * ROWS.index(row)
+        draw = _token_tile if row == "token" else _tensor_tile
+        parts += draw((x, y, width - 6, _STEP - 8), tile)
+    bottom = _TOP + _STEP * len(ROWS) + 6
+    for i, name in enumerate(frame.caches):
+        parts += _cache_bar(frame, name, width, bottom + 26 * i)
+    height = bottom + 26 * len(frame.caches) + 6
+    body = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 {height}" '
+        f'width="700" font-family="sans-serif" role="img" '
+        f'aria-label="{escape(frame.alt)}">\n'
+        f'<rect width="700" height="{height}" fill="white"/>\n{body}\n</svg>'
+    )
+
+
+def _token_tile(place: Place, tile: Tile) -> list[str]:
+    colour, filled, mark = _TOKEN_LOOK[tile.state]
+    x, y, width, _ = place
+    label = f"{tile.label[: int(width / 9)]} {mark}".strip()
+    look = {"text_anchor": "middle", "font_weight": "bold"}
+    return [
+        _rect(place, PALE[colour] if filled else "white", colour),
+        _text(x + width / 2, y + 23, label, 12, **look),
+    ]
+
+
+def _tensor_tile(place: Place, tile: Tile) -> list[str]:
+    x, y, width, height = place
+    there = tile.state in ("new", "there")
+    colour = (TARGET if tile.side == "target" else DRAFT) if there else NEUTRAL
+    box = _rect(place, PALE[colour] if there else "white", colour)
+    if tile.state == "new":
+        box = box.replace('stroke-width="1.5"', 'stroke-width="3"')
+    dashes = "7 3" if tile.stand_in and there else "" if there else "2 3"
+    if dashes:
+        box = box.replace("/>", f' stroke-dasharray="{dashes}"/>')
+    label = f"{tile.label} gone" if tile.state == "gone" else tile.label
+    label, sketched = label[: int(width / 5.6)], bool(tile.sketch) and there
+    middle, base = x + width / 2, y + (15 if sketched else 23)
+    parts = [box, _text(middle, base, label, 10.5, text_anchor="middle")]
+    return parts + (_squares(middle, y + height - 15, tile, width) if sketched else [])
+
+
+def _squares(middle: float, y: float, tile: Tile, width: float) -> list[str]:
+    """The sketch of a vector, value by value."""
+    side = min(9.0, (width - 10) / len(tile.sketch))
+    left = middle - side * len(tile.sketch) / 2
+    return [
+        f'<rect x="{left + side * i:.1f}" y="{y:.1f}" width="{side - 1:.1f}" '
+        f'height="9" fill="{_SHADES[value]}"/>'
+        for i, value in enumerate(tile.sketch)
+    ]
+
+
+def _cache_bar(frame: Frame, name: str, width: float, y: float) -> list[str]:
+    """Cached positions under the columns that they belong to."""
+    settled, trial = frame.caches[name]
+    colour = TARGET if name == "target" else DRAFT
+    inside = width * max(0, settled - frame.positions[0])
+    parts = [_text(16, y + 14, f"{name}'s cache", 11)]
+    parts.append(_rect((_LEFT - 3, y, 3 + inside, 18), PALE[colour], colour))
+    end = _LEFT + inside
+    if trial:
+        box = _rect((end, y, width * trial, 18), "white", colour)
+        parts.append(box.replace("/>", ' stroke-dasharray="4 3"/>'))
+        says = f"{trial} on trial"
+        look = {"text_anchor": "middle"}
+        parts.append(_text(end + width * trial / 2, y + 13, says, 10, **look))
+    look = {"text_anchor": "end"} if inside > 60 else {}
+    at = end - 6 if inside > 60 else end + width * trial + 8
+    return [*parts, _text(at, y + 13, f"{settled} positions", 10.5, **look)]
+
+
+def frame_html(frame: Frame) -> str:
+    """The picture of a frame, its sentences, and a table of the tensors it brings."""
+    rows = "".join(
+        f"<tr><td>{escape(note.name)}</td><td>{list(note.shape)}</td>"
+        f"<td>{escape(note.source)}</td></tr>"
+        for note in frame.notes
+    )
+    head = "<tr><th>new tensor</th><th>shape</th><th>from</th></tr>"
+    table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+    words = f"<p>{escape(frame.words)}</p>"
+    return frame_svg(frame) + words + (table if rows else "<p>No new tensor.</p>")
