@@ -50,18 +50,29 @@ def show(figure: Figure, alt: str) -> None:
     print(words)
 
 
+# JupyterLab shows outputs in a row; the still one hides while the next one is alive.
+_HIDE_STILL = """<style>.jp-OutputArea-child:has(.jp-RenderedSVG):has(
++ .jp-OutputArea-child .eagle3-live) { display: none; }</style>"""
+
+
 def show_with_still(widget: Any, svg: str, alt: str) -> None:
     """Show a widget that leaves a still picture and words where no kernel runs.
 
+    They are two outputs. In one, JupyterLab would prefer the widget even where its
+    kernel is gone, and a notebook that is opened again would show no picture at all.
     widget: any ipywidgets widget
     svg: the picture of its first state
     alt: one line that says what the picture shows
     Source: [Ours].
     """
-    bundle = widget._repr_mimebundle_()  # ipywidgets has no public name for it
+    import ipywidgets  # whoever has a widget has it; other pictures don't need it
+
+    display({"image/svg+xml": svg, "text/plain": f"Figure: {alt}"}, raw=True)
+    live = ipywidgets.VBox([widget, ipywidgets.HTML(_HIDE_STILL)])
+    live.add_class("eagle3-live")
+    bundle = live._repr_mimebundle_()  # ipywidgets has no public name for it
     data = bundle[0] if isinstance(bundle, tuple) else bundle
-    still = {"image/svg+xml": svg, "text/plain": f"Figure: {alt}"}
-    display({**data, **still}, raw=True)
+    display({**data, "text/plain": "Run this cell to use the controls."}, raw=True)
 
 
 def token_label(text: str) -> str:

@@ -91,10 +91,10 @@ def test_a_widget_leaves_a_still_picture_and_words(monkeypatch):
     shown = []
     monkeypatch.setattr(plots, "display", lambda data, raw: shown.append(data))
     plots.show_with_still(ipywidgets.HTML("x"), "<svg/>", "a still")
-    (data,) = shown
-    assert data["image/svg+xml"] == "<svg/>"
-    assert data["text/plain"] == "Figure: a still"
-    assert "application/vnd.jupyter.widget-view+json" in data
+    still, live = shown
+    assert still == {"image/svg+xml": "<svg/>", "text/plain": "Figure: a still"}
+    assert live["text/plain"] == "Run this cell to use the controls."
+    assert "application/vnd.jupyter.widget-view+json" in live
 
 
 def test_drawing_leaves_matplotlibs_global_state_alone():
