@@ -27,7 +27,8 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 TEST_ENV := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 MPLBACKEND=Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test setup fetch lint pytest nbval notebooks figures gpu-check clean
+.PHONY: help lab test test-browser setup fetch lint pytest nbval notebooks figures \
+    gpu-check clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -38,6 +39,10 @@ lab: setup fetch ## Open the book in JupyterLab, in your own copy of the chapter
 	    --LabApp.default_url=/lab/tree/$(OPEN)/00_start_here.ipynb $(LAB_ARGS)
 
 test: setup fetch lint pytest nbval ## Check everything: style, tests, every chapter
+
+test-browser: setup fetch ## Drive the widgets in JupyterLab and Chromium; leaves screenshots/
+	$(PIP_INSTALL) -e '.[test,browser]'
+	$(TEST_ENV) $(PY) -m pytest tests/browser
 
 setup: $(STAMP) ## Install everything into .venv (skipped where done)
 
@@ -66,7 +71,7 @@ lint: setup ## Check the style of modules and notebooks
 	$(PY) -m ruff format --check .
 
 pytest: setup fetch ## Run the tests
-	$(TEST_ENV) $(PY) -m pytest -n $(JOBS) --dist worksteal tests
+	$(TEST_ENV) $(PY) -m pytest -n $(JOBS) --dist worksteal tests --ignore=tests/browser
 
 # One pytest process for all chapters; a chapter's cells stay on one worker.
 nbval: setup fetch ## Run every chapter and compare with its saved outputs

@@ -103,7 +103,7 @@ def test_ci_calls_the_readers_command() -> None:
     text = read(".ci/run")
     assert text.startswith("#!/usr/bin/env bash\n")
     assert "set -euo pipefail" in text
-    assert text.rstrip().endswith("\nmake test")
+    assert text.rstrip().endswith("\nmake test test-browser")
     assert "pip " not in text
     assert os.access(script, os.X_OK)
 
@@ -134,7 +134,7 @@ def imported_names() -> set[str]:
                     names |= {alias.name.split(".")[0] for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and not node.level:
                     names.add(str(node.module).split(".")[0])
-    ours = {path.stem for path in ROOT.glob("t*/*.py")} | {"eagle3", "exercises"}
+    ours = {path.stem for path in ROOT.glob("t*/**/*.py")} | {"eagle3", "exercises"}
     return names - ours - set(sys.stdlib_module_names)
 
 
