@@ -94,7 +94,7 @@ def test_shapes_escape_their_texts():
     parts = [
         rect((0, 0, 1, 1), "white", stroke_width=2),
         line((0, 0), (1, 1)),
-        *paragraph(0, 0, "one two <three>", columns=8, font_weight='"'),
+        *paragraph(0, 0, "one two <three>", columns=8, font_weight="bold"),
     ]
     svg = Picture(10, 10, parts, 'words with "marks" & <tags>').svg
     root = ElementTree.fromstring(svg)

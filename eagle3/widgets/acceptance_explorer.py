@@ -9,15 +9,8 @@ from collections.abc import Mapping
 
 import ipywidgets
 
-from eagle3.plots import (
-    ACCEPTED,
-    DRAFT,
-    INK,
-    NEUTRAL,
-    REJECTED,
-    TARGET,
-    token_label,
-)
+from eagle3.drawing import ACCEPTED, DRAFT, INK, NEUTRAL, REJECTED, TARGET
+from eagle3.plots import token_label
 from eagle3.widgets.acceptance_state import (
     BY_HAND,
     EXAMPLE,

@@ -8,8 +8,9 @@ from typing import Any
 
 import ipywidgets
 
-from eagle3.diagrams import PALE, _verdict
-from eagle3.plots import DRAFT, INK, NEUTRAL, TARGET, token_label
+from eagle3.diagrams import verdict
+from eagle3.drawing import DRAFT, INK, NEUTRAL, PALE, TARGET
+from eagle3.plots import token_label
 from eagle3.target import Target
 from eagle3.widgets.explorer import Explorer
 from eagle3.widgets.svg import Handle, Picture, line, paragraph, rect, text
@@ -95,7 +96,7 @@ def _tiles(state: TraceState, top: float) -> list[str]:
     names = {"✓": "accepted", "✗": "rejected", "–": "not looked at"}
     tiles = [(row.pending, TARGET, "pending", "white")]
     for i, word in enumerate(row.drafted):
-        colour, mark = _verdict(row, i)
+        colour, mark = verdict(row, i)
         tiles.append((word, colour, f"{mark} {names[mark]}", PALE[colour]))
     tiles.append((row.next_token, TARGET, row.kind, PALE[TARGET]))
     step, parts = _WIDE / len(tiles), []

@@ -6,8 +6,8 @@ what is seen, a cross what inference will not see.
 
 import ipywidgets
 
-from eagle3.diagrams import PALE
-from eagle3.plots import DRAFT, INK, NEUTRAL, REJECTED, TARGET, token_label
+from eagle3.drawing import DRAFT, INK, NEUTRAL, PALE, REJECTED, TARGET
+from eagle3.plots import token_label
 from eagle3.tree_plots import node_places
 from eagle3.widgets.explorer import Explorer
 from eagle3.widgets.mask_state import CAUSAL, NAIVE, TREE, TTT, VIEWS, MaskState

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from eagle3.plots import INK
-
-Place = tuple[float, float, float, float]  # left, top, width, height
+from eagle3.drawing import INK, Place, svg_sheet, svg_text
 
 
 def rect(place: Place, fill: str, edge: str = "none", **look: object) -> str:
@@ -43,10 +41,7 @@ def text(x: float, y: float, words: str, size: float = 12, **look: object) -> st
 
     look: more attributes, with _ for - (text_anchor="middle"). [Ours]
     """
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}" fill="{INK}"'
-        f"{_attributes(look)}>{escape(words)}</text>"
-    )
+    return svg_text(x, y, words, round(size, 1), **look)
 
 
 def paragraph(
@@ -105,12 +100,5 @@ class Picture:
     @property
     def svg(self) -> str:
         """The picture as one SVG element that says its words. [Ours]"""
-        body = "\n".join(self.parts)
-        size = f"{self.width:g} {self.height:g}"
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" '
-            f'width="{self.width:g}" font-family="sans-serif" role="img" '
-            f'aria-label="{escape(self.words)}">\n'
-            f'<rect width="{self.width:g}" height="{self.height:g}" fill="white"/>\n'
-            f"{body}\n</svg>"
-        )
+        size = (round(self.width), round(self.height))
+        return svg_sheet(self.parts, size, self.words)

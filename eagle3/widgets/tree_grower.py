@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import ipywidgets
 
-from eagle3.diagrams import PALE
-from eagle3.plots import ACCEPTED, DRAFT, INK, NEUTRAL, TARGET, token_label
+from eagle3.drawing import ACCEPTED, DRAFT, INK, NEUTRAL, PALE, TARGET
+from eagle3.plots import token_label
 from eagle3.tree_plots import node_places
 from eagle3.widgets.explorer import Explorer
 from eagle3.widgets.forest import Place

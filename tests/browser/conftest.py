@@ -112,7 +112,7 @@ class Notebook:
 
     def slider(self, name: str, at: int = 0) -> Locator:
         """A handle of one explorer, by its label."""
-        return self.views().nth(at).get_by_role("slider", name=name)
+        return self.views().nth(at).get_by_role("slider", name=name, exact=True)
 
     def trouble(self, at: int = 0) -> Locator:
         """The sentence about refused input, empty where all is well."""

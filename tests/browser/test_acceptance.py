@@ -75,6 +75,6 @@ def test_bad_input_is_answered_in_a_sentence(notebook):
         notebook.says("80% of the guesses are kept.")
     tokens.fill("8")
     tokens.press("Enter")
-    notebook.slider("target p of now").wait_for()
+    notebook.slider("target p of ?").wait_for()
     expect(alert).to_have_text("")
     notebook.shoot("acceptance_eight")

@@ -24,7 +24,7 @@ class Widget:
 WIDGETS = {
     "masks": Widget(
         "from eagle3.widgets import mask_explorer\nmask_explorer().show()",
-        "query",
+        "query: the row of the mask",
         ("ArrowDown", "Home", "End", "ArrowUp"),
     ),
     "acceptance": Widget(
@@ -163,7 +163,7 @@ def test_a_saved_notebook_shows_a_picture_when_it_is_opened_again(name, lab):
     words = notebook.picture().get_attribute("aria-label")
     notebook.save_and_shut_down()
     again = lab.open(f"again_{name}", run=False)
-    still = again.page.locator(".jp-OutputArea svg").first
+    still = again.page.locator(".jp-RenderedSVG svg")
     still.wait_for()
     again.shoot(f"{name}_reopened")
     assert again.views().count() == 0  # no kernel has made a widget

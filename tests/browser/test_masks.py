@@ -14,7 +14,7 @@ def notebook(lab):
 def test_a_reader_walks_through_figure_6(notebook):
     notebook.says("'help' (row 1 of step 2) attends to How, can, we, help.")
     before = notebook.picture().inner_html()
-    slider = notebook.slider("query")
+    slider = notebook.slider("query: the row of the mask")
     box = slider.bounding_box()
     # The mouse: the last of three rows.
     notebook.page.mouse.click(box["x"] + 200, box["y"] + 0.9 * box["height"])
@@ -35,7 +35,7 @@ def test_a_reader_walks_through_figure_6(notebook):
 def test_views_and_steps(notebook):
     page = notebook.page
     page.get_by_role("button", name="naive", exact=True).click()
-    notebook.says("3 of these it will not see at inference")
+    notebook.says("4 of these it will not see at inference")
     notebook.shoot("masks_naive")
     page.get_by_role("button", name="causal", exact=True).click()
     notebook.says("'can' (row 1) attends to How, can.")
