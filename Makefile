@@ -27,8 +27,8 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 TEST_ENV := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 MPLBACKEND=Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-browser setup fetch lint pytest nbval notebooks figures \
-    gpu-check clean
+.PHONY: help lab test test-browser setup fetch lint pytest nbval notebooks figures
+.PHONY: gpu-check clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile

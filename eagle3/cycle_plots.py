@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from eagle3.diagrams import _arrow, _box, _sheet
+from eagle3.drawing import arrow, box, sheet
 from eagle3.plots import (
     DRAFT,
     INK,
@@ -34,29 +34,29 @@ def cycle_dataflow(cycle: WatchedCycle) -> Figure:
     known = len(layers[0].ids)
     count = len(row.drafted)
     with style():
-        figure, axes = _sheet(7.2, 2.9)
+        figure, axes = sheet(7.2, 2.9)
         axes.text(0.4, 27.3, "target", color=TARGET, weight="bold")
         axes.text(0.4, 1.0, "draft", color="#8A5F00", weight="bold")
-        _box(axes, (0.4, 19.5, 9.2, 5.5), "last pass\n(or prefill)", TARGET)
+        box(axes, (0.4, 19.5, 9.2, 5.5), "last pass\n(or prefill)", TARGET)
         step = (46 - 11.5) / (count + 1)
         wide = step - 1.6
-        _box(axes, (11.5, 4, wide, 5.5), f"catch up\n{_rows(known)}", DRAFT)
-        _arrow(axes, (6, 19.5), (11.5 + 0.4 * wide, 9.5), TARGET)
+        box(axes, (11.5, 4, wide, 5.5), f"catch up\n{_rows(known)}", DRAFT)
+        arrow(axes, (6, 19.5), (11.5 + 0.4 * wide, 9.5), TARGET)
         axes.text(0.6, 14, "features,\npending", fontsize=7.5, color=TARGET)
         for i, token in enumerate(row.drafted):
             left = 11.5 + step * (i + 1)
             text = f"guess\n{token_label(token)[:9]}"
-            _box(axes, (left, 4, wide, 5.5), text, DRAFT)
-            _arrow(axes, (left - 1.6, 6.7), (left, 6.7), DRAFT)
+            box(axes, (left, 4, wide, 5.5), text, DRAFT)
+            arrow(axes, (left - 1.6, 6.7), (left, 6.7), DRAFT)
             axes.text(left - 0.8, 8.0, "a", ha="center", fontsize=7.5)
-            _arrow(axes, (left + wide / 2, 9.5), (49, 19.5), DRAFT, bend=-0.05)
+            arrow(axes, (left + wide / 2, 9.5), (49, 19.5), DRAFT, bend=-0.05)
         axes.text(26, 15.6, "tokens", fontsize=7.5, color="#8A5F00")
-        _box(axes, (46, 19.5, 10, 5.5), f"verify\n{_rows(count + 1)}", TARGET)
-        _box(axes, (58.5, 19.5, 11.5, 5.5), _decided(cycle), NEUTRAL)
-        _arrow(axes, (56, 22.2), (58.5, 22.2), TARGET)
+        box(axes, (46, 19.5, 10, 5.5), f"verify\n{_rows(count + 1)}", TARGET)
+        box(axes, (58.5, 19.5, 11.5, 5.5), _decided(cycle), NEUTRAL)
+        arrow(axes, (56, 22.2), (58.5, 22.2), TARGET)
         axes.text(57.2, 23.1, "p", ha="center", fontsize=7.5)
-        _box(axes, (50, 4, 20, 5.5), _committed(cycle), NEUTRAL)
-        _arrow(axes, (64, 19.5), (64, 9.5))
+        box(axes, (50, 4, 20, 5.5), _committed(cycle), NEUTRAL)
+        arrow(axes, (64, 19.5), (64, 9.5))
         axes.annotate(
             "",
             (5, 25.2),

@@ -13,17 +13,17 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from eagle3.plots import (
+from eagle3.drawing import (
     ACCEPTED,
     DRAFT,
     INK,
     NEUTRAL,
     REJECTED,
     TARGET,
-    _svg_rect,
-    _svg_text,
     canvas,
     style,
+    svg_block,
+    svg_label,
 )
 
 NOT_MEASURED = "not yet measured"
@@ -158,25 +158,25 @@ def timeline_svg(ways: Mapping[str, Stages | None], words: str) -> str:
     """
     longest = max(sum(stages.values()) for stages in ways.values() if stages)
     unit = 430 / longest  # pixels of a second
-    parts = [_svg_text(20, 22, words, "start", bold=True)]
+    parts = [svg_label(20, 22, words, "start", bold=True)]
     for row, (name, stages) in enumerate(ways.items()):
         y = 42 + 38 * row
-        parts.append(_svg_text(20, y + 17, name, "start"))
+        parts.append(svg_label(20, y + 17, name, "start"))
         if stages is None:
-            parts.append(_svg_text(150, y + 17, NOT_MEASURED, "start"))
+            parts.append(svg_label(150, y + 17, NOT_MEASURED, "start"))
             continue
         edges = [0.0]
         for seconds in stages.values():
             edges.append(edges[-1] + seconds)
         for stage, (left, right) in zip(stages, pairwise(edges), strict=True):
             width = max(unit * (right - left), 1)  # a trace of it is always seen
-            parts.append(_svg_rect(150 + unit * left, y, width, 24, LOOKS[stage][0]))
+            parts.append(svg_block(150 + unit * left, y, width, 24, LOOKS[stage][0]))
         label = f"{1000 * edges[-1]:.1f} ms"
-        parts.append(_svg_text(156 + unit * edges[-1], y + 17, label, "start"))
+        parts.append(svg_label(156 + unit * edges[-1], y + 17, label, "start"))
     bottom = 42 + 38 * len(ways)
     for i, (stage, (colour, _)) in enumerate(LOOKS.items()):
-        parts.append(_svg_rect(150 + 90 * i, bottom + 4, 12, 12, colour))
-        parts.append(_svg_text(168 + 90 * i, bottom + 15, stage, "start"))
+        parts.append(svg_block(150 + 90 * i, bottom + 4, 12, 12, colour))
+        parts.append(svg_label(168 + 90 * i, bottom + 15, stage, "start"))
     body, height = "\n".join(parts), bottom + 30
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 680 {height}" '

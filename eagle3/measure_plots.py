@@ -11,7 +11,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from eagle3.diagrams import PALE, _rect, _text, _verdict
+from eagle3.diagrams import verdict
+from eagle3.drawing import PALE, svg_rect, svg_text
 from eagle3.plots import (
     ACCEPTED,
     DRAFT,
@@ -69,7 +70,7 @@ def anatomy_svg(rows: Sequence[TraceRow]) -> str:
     width = min(92.0, 400 / (longest + 2))
     right = 60 + width * (longest + 2)
     step = (684 - right) / len(_COUNTS)
-    parts = [_text(16, 34, "cycle", 11)]
+    parts = [svg_text(16, 34, "cycle", 11)]
     heads = ["pending", *(f"guess {i + 1}" for i in range(longest)), "target's own"]
     for i, head in enumerate(heads):
         parts.append(_middle(60 + width * (i + 0.5) - 3, 34, head, 10.5))
@@ -77,7 +78,7 @@ def anatomy_svg(rows: Sequence[TraceRow]) -> str:
         parts.append(_middle(right + step * (i + 0.5), 34, name, 11, bold=True))
     for line, row in enumerate(rows):
         y = 44 + 34 * line
-        parts.append(_text(24, y + 19, str(row.cycle), 12))
+        parts.append(svg_text(24, y + 19, str(row.cycle), 12))
         parts += _cycle_tiles(row, y, width, longest)
         for i, count in enumerate(cycle_counts(row).values()):
             parts.append(_middle(right + step * (i + 0.5), y + 19, str(count), 12))
@@ -95,13 +96,13 @@ def anatomy_svg(rows: Sequence[TraceRow]) -> str:
 def _cycle_tiles(row: TraceRow, y: float, width: float, longest: int) -> list[str]:
     own = TARGET if row.emitted > row.num_accepted else NEUTRAL
     tiles = [(0, row.pending, TARGET, "")]
-    tiles += [(i + 1, text, *_verdict(row, i)) for i, text in enumerate(row.drafted)]
+    tiles += [(i + 1, text, *verdict(row, i)) for i, text in enumerate(row.drafted)]
     tiles.append((longest + 1, row.next_token, own, "+1" if own == TARGET else "cut"))
     parts = []
     for column, text, colour, mark in tiles:
         x = 60 + width * column
         fill = "white" if column == 0 else PALE[colour]
-        parts.append(_rect((x, y, width - 6, 27), fill, colour))
+        parts.append(svg_rect((x, y, width - 6, 27), fill, colour))
         label = token_label(text)[: max(3, int(width / 8) - len(mark))]
         middle = x + width / 2 - 3
         parts.append(_middle(middle, y + 18, f"{label} {mark}".strip(), 10.5))
@@ -110,7 +111,7 @@ def _cycle_tiles(row: TraceRow, y: float, width: float, longest: int) -> list[st
 
 def _middle(x: float, y: float, text: str, size: float, bold: bool = False) -> str:
     look = {"text_anchor": "middle"} | ({"font_weight": "bold"} if bold else {})
-    return _text(x, y, text, size, **look)
+    return svg_text(x, y, text, size, **look)
 
 
 def _svg(parts: Sequence[str], height: float, words: str) -> str:
@@ -285,22 +286,26 @@ def picked_svg(picked: Picked) -> str:
     top = max(2.0, *(ratio for _, ratio in picked.ratios), picked.high) * 1.08
     unit, left = 520 / top, 130
     kinds = list(dict.fromkeys(kind for kind, _ in picked.ratios))
-    parts = [_text(16, 26, f"{picked.label}, temperature {picked.temperature:g}", 15)]
+    parts = [
+        svg_text(16, 26, f"{picked.label}, temperature {picked.temperature:g}", 15)
+    ]
     for line, kind in enumerate(kinds):
         y = 58 + 30 * line
-        parts.append(_text(16, y + 4, kind, 12))
+        parts.append(svg_text(16, y + 4, kind, 12))
         for _, ratio in (pair for pair in picked.ratios if pair[0] == kind):
             x = left + unit * ratio
             parts.append(
                 f'<circle cx="{x:.1f}" cy="{y}" r="6" fill="{DRAFT}" stroke="{INK}"/>'
             )
     bottom = 58 + 30 * len(kinds)
-    parts.append(_text(16, bottom + 6, "mean", 12, font_weight="bold"))
+    parts.append(svg_text(16, bottom + 6, "mean", 12, font_weight="bold"))
     low, high = left + unit * picked.low, left + unit * picked.high
-    parts.append(_rect((low, bottom - 5, max(2, high - low), 12), PALE[DRAFT], DRAFT))
+    parts.append(
+        svg_rect((low, bottom - 5, max(2, high - low), 12), PALE[DRAFT], DRAFT)
+    )
     x = left + unit * picked.mean
-    parts.append(_rect((x - 2, bottom - 9, 4, 20), INK, INK))
-    parts.append(_text(high + 8, bottom + 6, f"{picked.mean:.2f}", 13))
+    parts.append(svg_rect((x - 2, bottom - 9, 4, 20), INK, INK))
+    parts.append(svg_text(high + 8, bottom + 6, f"{picked.mean:.2f}", 13))
     one = left + unit
     parts.append(
         f'<line x1="{one:.1f}" y1="40" x2="{one:.1f}" y2="{bottom + 14}" '
@@ -313,17 +318,20 @@ def picked_svg(picked: Picked) -> str:
 
 def _share_bar(picked: Picked, y: float) -> list[str]:
     if not picked.shares:
-        return [_text(16, y + 15, "its passes and times are not known", 12)]
+        return [svg_text(16, y + 15, "its passes and times are not known", 12)]
     colours = {"target": TARGET, "draft": DRAFT, "other": NEUTRAL}
     total, x, parts = (
         sum(picked.shares.values()),
         130.0,
-        [_text(16, y + 15, "time", 12)],
+        [svg_text(16, y + 15, "time", 12)],
     )
     for name, share in picked.shares.items():
         width = 520 * share / total
-        parts.append(_rect((x, y, width, 22), PALE[colours[name]], colours[name]))
+        parts.append(svg_rect((x, y, width, 22), PALE[colours[name]], colours[name]))
         if width > 70:
             parts.append(_middle(x + width / 2, y + 15, f"{name} {share:.0%}", 11))
         x += width
-    return [*parts, _text(130, y + 40, f"{picked.tau:.2f} tokens per target pass", 12)]
+    return [
+        *parts,
+        svg_text(130, y + 40, f"{picked.tau:.2f} tokens per target pass", 12),
+    ]

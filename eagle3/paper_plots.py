@@ -12,18 +12,18 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from eagle3.paper import Cell
-from eagle3.plots import (
+from eagle3.drawing import (
     ACCEPTED,
     DRAFT,
     INK,
     NEUTRAL,
     REJECTED,
     TARGET,
-    _svg_text,
     canvas,
     style,
+    svg_label,
 )
+from eagle3.paper import Cell
 
 # method -> colour and marker; all others are grey crosses
 LOOKS = {
@@ -97,7 +97,7 @@ def scatter_svg(cells: Sequence[Cell], words: str) -> str:
     cells: those to draw      words: one line above, which is also the description
     The highest point is labelled. Source: [Paper, Table 1].
     """
-    parts = [_svg_text(20, 22, words, "start", bold=True)]
+    parts = [svg_label(20, 22, words, "start", bold=True)]
     parts += _svg_axes()
     best = max(cells, key=lambda cell: cell.speedup, default=None)
     for cell in cells:
@@ -106,10 +106,10 @@ def scatter_svg(cells: Sequence[Cell], words: str) -> str:
     if best is not None:
         x, y = _place(best.tau, best.speedup)
         label = f"{best.task} {best.speedup:.2f}x"
-        parts.append(_svg_text(x, y - 9, label, "middle", size=10))
+        parts.append(svg_label(x, y - 9, label, "middle", size=10))
     for i, (name, _) in enumerate((*LOOKS.items(), ("other methods", OTHER))):
         parts.append(_svg_mark(560, 60 + 20 * i, name))
-        parts.append(_svg_text(572, 64 + 20 * i, name, "start", size=11))
+        parts.append(svg_label(572, 64 + 20 * i, name, "start", size=11))
     body = "\n".join(parts)
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 680 340" width="680" '
@@ -129,14 +129,14 @@ def _svg_axes() -> list[str]:
         dash = "" if cost == 1 else ' stroke-dasharray="4 3"'
         ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
         parts.append(f'<line {ends} stroke="{NEUTRAL}"{dash}/>')
-        parts.append(_svg_text(x2 + 3, y2 + 4, f"{cost:g}", "start", size=9))
+        parts.append(svg_label(x2 + 3, y2 + 4, f"{cost:g}", "start", size=9))
     for value in range(0, 9, 2):
         x, y = _place(value, value)
-        parts.append(_svg_text(x, 316, f"{value}", size=10))
-        parts.append(_svg_text(40, y + 4, f"{value}", "end", size=10))
-    parts.append(_svg_text(290, 334, "tau: tokens per cycle", size=11))
-    parts.append(_svg_text(8, 44, "speedup", "start", size=11))
-    parts.append(_svg_text(534, 24, "cost of a cycle in plain steps", "start", size=9))
+        parts.append(svg_label(x, 316, f"{value}", size=10))
+        parts.append(svg_label(40, y + 4, f"{value}", "end", size=10))
+    parts.append(svg_label(290, 334, "tau: tokens per cycle", size=11))
+    parts.append(svg_label(8, 44, "speedup", "start", size=11))
+    parts.append(svg_label(534, 24, "cost of a cycle in plain steps", "start", size=9))
     return parts
 
 

@@ -14,16 +14,16 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from eagle3.plots import (
+from eagle3.drawing import (
     ACCEPTED,
     DRAFT,
     INK,
     NEUTRAL,
     REJECTED,
     TARGET,
-    _svg_text,
     canvas,
     style,
+    svg_label,
 )
 
 Points = tuple[Sequence[float], Sequence[float]]  # batch sizes, values
@@ -172,19 +172,19 @@ def speedup_svg(curves: Mapping[str, Points], words: str) -> str:
     def place(batch: float, value: float) -> tuple[float, float]:
         return 50 + 450 * log2(batch) / log2(longest), 250 - 200 * value / top
 
-    parts = [_svg_text(20, 22, words, "start", bold=True)]
+    parts = [svg_label(20, 22, words, "start", bold=True)]
     for value in range(int(top) + 1):
         _, y = place(1, value)
         colour = REJECTED if value == 1 else "#E3E3E3"
         parts.append(
             f'<line x1="50" y1="{y:.1f}" x2="500" y2="{y:.1f}" stroke="{colour}"/>'
         )
-        parts.append(_svg_text(42, y + 4, f"{value}x", "end", size=10))
+        parts.append(svg_label(42, y + 4, f"{value}x", "end", size=10))
     batch = 1
     while batch <= longest:
-        parts.append(_svg_text(place(batch, 0)[0], 268, f"{batch}", size=10))
+        parts.append(svg_label(place(batch, 0)[0], 268, f"{batch}", size=10))
         batch *= 4
-    parts.append(_svg_text(275, 288, "requests in the batch", size=11))
+    parts.append(svg_label(275, 288, "requests in the batch", size=11))
     for i, (name, (batches, values)) in enumerate(curves.items()):
         colour, dash = _LINES[i]
         strokes = {"-": "", "--": "6 4", "-.": "8 3 2 3", ":": "2 3"}[dash]
@@ -196,7 +196,7 @@ def speedup_svg(curves: Mapping[str, Points], words: str) -> str:
         parts.append(f'<polyline points="{corners}" fill="none" {look}/>')
         y = 60 + 22 * i
         parts.append(f'<line x1="515" y1="{y}" x2="545" y2="{y}" {look}/>')
-        parts.append(_svg_text(550, y + 4, name, "start", size=11))
+        parts.append(svg_label(550, y + 4, name, "start", size=11))
     body = "\n".join(parts)
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 300" width="700" '

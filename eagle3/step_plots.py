@@ -6,7 +6,7 @@ again. Source: [Ours]; what is drawn is tagged in step_through.py.
 
 from html import escape
 
-from eagle3.diagrams import PALE, Place, _rect, _text
+from eagle3.drawing import PALE, Place, svg_rect, svg_text
 from eagle3.plots import ACCEPTED, DRAFT, NEUTRAL, REJECTED, TARGET
 from eagle3.step_through import ROWS, Frame, Tile
 
@@ -30,11 +30,11 @@ def frame_svg(frame: Frame) -> str:
     """
     width = min(96, 590 / len(frame.positions))
     title = f"{frame.number} of {frame.total}: {frame.title}"
-    parts = [_text(16, 24, title, 15, font_weight="bold")]
+    parts = [svg_text(16, 24, title, 15, font_weight="bold")]
     first = frame.positions[0]
-    parts.append(_text(16, 45, f"columns from position {first} on", 10.5))
+    parts.append(svg_text(16, 45, f"columns from position {first} on", 10.5))
     for i, name in enumerate(ROWS):
-        parts.append(_text(16, _TOP + _STEP * i + 22, name, 11.5))
+        parts.append(svg_text(16, _TOP + _STEP * i + 22, name, 11.5))
     for (row, position), tile in frame.tiles.items():
         x = _LEFT + width * (position - first)
         y = _TOP + _STEP * ROWS.index(row)
@@ -59,8 +59,8 @@ def _token_tile(place: Place, tile: Tile) -> list[str]:
     label = f"{tile.label[: int(width / 9)]} {mark}".strip()
     look = {"text_anchor": "middle", "font_weight": "bold"}
     return [
-        _rect(place, PALE[colour] if filled else "white", colour),
-        _text(x + width / 2, y + 23, label, 12, **look),
+        svg_rect(place, PALE[colour] if filled else "white", colour),
+        svg_text(x + width / 2, y + 23, label, 12, **look),
     ]
 
 
@@ -68,7 +68,7 @@ def _tensor_tile(place: Place, tile: Tile) -> list[str]:
     x, y, width, height = place
     there = tile.state in ("new", "there")
     colour = (TARGET if tile.side == "target" else DRAFT) if there else NEUTRAL
-    box = _rect(place, PALE[colour] if there else "white", colour)
+    box = svg_rect(place, PALE[colour] if there else "white", colour)
     if tile.state == "new":
         box = box.replace('stroke-width="1.5"', 'stroke-width="3"')
     dashes = "7 3" if tile.stand_in and there else "" if there else "2 3"
@@ -77,7 +77,7 @@ def _tensor_tile(place: Place, tile: Tile) -> list[str]:
     label = f"{tile.label} gone" if tile.state == "gone" else tile.label
     label, sketched = label[: int(width / 5.6)], bool(tile.sketch) and there
     middle, base = x + width / 2, y + (15 if sketched else 23)
-    parts = [box, _text(middle, base, label, 10.5, text_anchor="middle")]
+    parts = [box, svg_text(middle, base, label, 10.5, text_anchor="middle")]
     return parts + (_squares(middle, y + height - 15, tile, width) if sketched else [])
 
 
@@ -97,18 +97,18 @@ def _cache_bar(frame: Frame, name: str, width: float, y: float) -> list[str]:
     settled, trial = frame.caches[name]
     colour = TARGET if name == "target" else DRAFT
     inside = width * max(0, settled - frame.positions[0])
-    parts = [_text(16, y + 14, f"{name}'s cache", 11)]
-    parts.append(_rect((_LEFT - 3, y, 3 + inside, 18), PALE[colour], colour))
+    parts = [svg_text(16, y + 14, f"{name}'s cache", 11)]
+    parts.append(svg_rect((_LEFT - 3, y, 3 + inside, 18), PALE[colour], colour))
     end = _LEFT + inside
     if trial:
-        box = _rect((end, y, width * trial, 18), "white", colour)
+        box = svg_rect((end, y, width * trial, 18), "white", colour)
         parts.append(box.replace("/>", ' stroke-dasharray="4 3"/>'))
         says = f"{trial} on trial"
         look = {"text_anchor": "middle"}
-        parts.append(_text(end + width * trial / 2, y + 13, says, 10, **look))
+        parts.append(svg_text(end + width * trial / 2, y + 13, says, 10, **look))
     look = {"text_anchor": "end"} if inside > 60 else {}
     at = end - 6 if inside > 60 else end + width * trial + 8
-    return [*parts, _text(at, y + 13, f"{settled} positions", 10.5, **look)]
+    return [*parts, svg_text(at, y + 13, f"{settled} positions", 10.5, **look)]
 
 
 def frame_html(frame: Frame) -> str:

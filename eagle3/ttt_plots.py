@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from eagle3.diagrams import PALE, _rect, _text
+from eagle3.drawing import PALE, svg_rect, svg_text
 from eagle3.plots import DRAFT, INK, NEUTRAL, TARGET, canvas, style
 
 _LEFT, _NODE = 70, (50.0, 22.0)  # pixels: room for row names; size of a tree's node
@@ -112,7 +112,7 @@ def _scene(scene: MaskScene, top: float) -> tuple[list[str], tuple[float, float]
     cell = min(32.0, 400.0 / (len(scene.words) * scene.length))
     mask_wide = _LEFT + len(scene.words) * (scene.length * cell + 8)
     title = scene.title or f"step {scene.step}"
-    parts = [_text(8, top + 14, title, 13, font_weight="bold")]
+    parts = [svg_text(8, top + 14, title, 13, font_weight="bold")]
     parts += _mask_parts(scene, top + 76, cell)
     parts += _tree_parts(scene, (mask_wide + 14, top + 30))
     mask_tall = 80 + scene.length * cell
@@ -126,11 +126,11 @@ def _mask_parts(scene: MaskScene, top: float, cell: float) -> list[str]:
     parts = []
     for step, words in enumerate(scene.words):
         left = _LEFT + step * (scene.length * cell + 8)
-        parts.append(_text(left, top - 44, f"keys of step {step}", 10))
+        parts.append(svg_text(left, top - 44, f"keys of step {step}", 10))
         for place, word in enumerate(words):
             x = left + (place + 0.62) * cell
             turn = f"rotate(-40 {x:.1f} {top - 6:.1f})"
-            parts.append(_text(x, top - 6, word, 10, transform=turn))
+            parts.append(svg_text(x, top - 6, word, 10, transform=turn))
             for row in range(scene.length):
                 place_of = (left + place * cell, top + row * cell)
                 parts += _cell(scene, (row, step, place), place_of, cell)
@@ -138,7 +138,7 @@ def _mask_parts(scene: MaskScene, top: float, cell: float) -> list[str]:
         weight = "bold" if row == scene.row else "normal"
         y = top + (row + 0.5) * cell + 4
         look = {"text_anchor": "end", "font_weight": weight}
-        parts.append(_text(_LEFT - 8, y, word, 11, **look))
+        parts.append(svg_text(_LEFT - 8, y, word, 11, **look))
     if scene.row is not None:
         wide = len(scene.words) * (scene.length * cell + 8) - 8
         parts.append(
@@ -198,12 +198,12 @@ def _node(
     """A token of the tree. state: is it seen, and is it the row that looks?"""
     filled, own = state
     colour = TARGET if real else DRAFT
-    box = _rect((*corner, *_NODE), PALE[colour] if filled else "white", colour)
+    box = svg_rect((*corner, *_NODE), PALE[colour] if filled else "white", colour)
     if not filled:
         box = box.replace("/>", ' stroke-dasharray="4 3"/>')
     look = {"text_anchor": "middle", "font_weight": "bold" if own else "normal"}
     x, y = corner[0] + _NODE[0] / 2, corner[1] + _NODE[1] / 2 + 4
-    return [box, _text(x, y, word, 11, **look)]
+    return [box, svg_text(x, y, word, 11, **look)]
 
 
 # ----------------------------------------------------------------------------- its cost

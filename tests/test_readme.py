@@ -86,9 +86,9 @@ def test_links_and_pictures_lead_somewhere(path: Path) -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_exist(path: Path) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^(\w+):", makefile, flags=re.MULTILINE))
+    targets = set(re.findall(r"^([\w-]+):", makefile, flags=re.MULTILINE))
     text = path.read_text(encoding="utf-8")
-    for line in re.findall(r"(?:^|`)make ([a-z ]+)", text, flags=re.MULTILINE):
+    for line in re.findall(r"(?:^|`)make ([a-z -]+)", text, flags=re.MULTILINE):
         for word in line.split("  ")[0].split():
             assert word in targets, f"{path.name}: make {word}"
 

@@ -282,10 +282,10 @@ def test_tests_check_style_modules_and_every_chapter(tmp_path: Path) -> None:
 
 @needs_make
 def test_help_names_every_command() -> None:
-    phony = re.search(r"^\.PHONY: (.*)$", read("Makefile"), re.MULTILINE)
-    assert phony is not None
+    phony = re.findall(r"^\.PHONY: (.*)$", read("Makefile"), re.MULTILINE)
+    assert phony
     listed = re.findall(r"^  make ([\w-]+)\t\S", make().stdout, re.MULTILINE)
-    assert set(phony[1].split()) - {"pytest", "nbval"} <= set(listed)
+    assert set(" ".join(phony).split()) - {"pytest", "nbval"} <= set(listed)
 
 
 def test_adding_a_drafter_is_one_short_file():
