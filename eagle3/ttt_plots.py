@@ -1,7 +1,7 @@
 """Pictures of training-time test: its mask, its tree, and what its attention costs.
 
 The mask pictures are SVG text made from a `MaskScene`, so that a widget can redraw them
-many times a second. Colours mean what they mean in plots.py: blue stands for the
+many times a second. Colours mean what they mean in drawing.py: blue stands for the
 target's features, amber for the draft's own outputs, and a dot or a dash says each of
 them again. Data in, picture out. Source: [Ours]; what a picture says is tagged at its
 function.
@@ -9,7 +9,6 @@ function.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 from IPython.display import display
@@ -17,8 +16,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from eagle3.drawing import PALE, svg_rect, svg_text
-from eagle3.plots import DRAFT, INK, NEUTRAL, TARGET, canvas, style
+from eagle3.drawing import (
+    DRAFT,
+    INK,
+    NEUTRAL,
+    PALE,
+    TARGET,
+    canvas,
+    style,
+    svg_rect,
+    svg_sheet,
+    svg_text,
+)
 
 _LEFT, _NODE = 70, (50.0, 22.0)  # pixels: room for row names; size of a tree's node
 
@@ -90,14 +99,8 @@ def scenes_svg(scenes: Sequence[MaskScene]) -> str:
         drawn, (width, height) = _scene(scene, top)
         parts += drawn
         top, wide = top + height + 16, max(wide, width)
-    words = escape(". ".join(scene.sentence for scene in scenes))
-    size = f'viewBox="0 0 {wide:.0f} {top:.0f}" width="{wide:.0f}"'
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" '
-        f'role="img" aria-label="{words}">\n'
-        f'<rect width="{wide:.0f}" height="{top:.0f}" fill="white"/>\n{body}\n</svg>'
-    )
+    words = ". ".join(scene.sentence for scene in scenes)
+    return svg_sheet(parts, (round(wide), round(top)), words)
 
 
 def show_scenes(scenes: Sequence[MaskScene]) -> None:
