@@ -107,7 +107,8 @@ def spectrum(values: Sequence[float], limit: int) -> Figure:
         axes.axvline(limit, color=INK, lw=0.8, ls="--")
         middle = (limit + len(values)) / 2
         top = max(values)
-        axes.text(limit / 2, top * 0.8, f"the first {limit}: one FC carries them")
+        text = f"the first {limit}: one FC carries them"
+        axes.text(limit / 2, top * 0.8, text, ha="center")
         axes.text(middle, top * 0.5, "beyond", ha="center")
         axes.set_xlim(0, len(values))
         axes.set_ylim(bottom=0)
@@ -181,7 +182,7 @@ def coverage_curve(
         axes.set_ylabel("share of answer tokens")
         axes.set_ylim(0.4, 1.01)
         axes.yaxis.set_major_formatter(lambda y, _: f"{y:.0%}")
-        axes.legend(loc="lower right")
+        axes.legend(loc="upper left")
     return figure
 
 

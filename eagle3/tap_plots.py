@@ -151,9 +151,8 @@ def fusion(
             text = f"its block\n{k} x {k}"
             box(axes, (37, y - 0.6, 14, 6.4), text, DRAFT, size=8)
             arrow(axes, (51, y + 2.6), (62, 12), DRAFT)
-            axes.text(
-                57.2, y + 4.6 - 1.7 * i, f"adds {shares[i]:.1f}", ha="center", size=7.5
-            )
+            at = (19.8, 12.6, 3.6)[i]  # above, on and below the bundle of arrows
+            axes.text(51.6, at, f"adds {shares[i]:.1f}", size=7.5)
         box(axes, (62, 9.0, 8, 6), "+\ng", DRAFT, bold=True, size=11)
     return figure
 
