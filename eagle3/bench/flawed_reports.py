@@ -173,14 +173,14 @@ def _two_definitions(measured: Mapping[str, Any]) -> Report:
 
 
 def _unequal_answers(measured: Mapping[str, Any]) -> Report:
-    """The method whose total time flatters it most at temperature 1."""
+    """The method that is flattered most, of those that look faster than plain."""
     plain = _runs(measured, 1, "vanilla")
     spent, said = _totals(plain)
     found = []
-    names = {run["method"] for run in measured["runs"]} - {"vanilla"}
-    for name in sorted(names):
+    for name in sorted({run["method"] for run in measured["runs"]} - {"vanilla"}):
         seconds, tokens = _totals(_runs(measured, 1, name))
-        found.append((said / tokens, name, seconds, tokens))
+        flattery = said / tokens if spent > 1.05 * seconds else 0.0
+        found.append((flattery, name, seconds, tokens))
     _, name, seconds, tokens = max(found)
     claimed, honest = spent / seconds, (spent / said) / (seconds / tokens)
     text = (
