@@ -102,6 +102,13 @@ class Notebook:
             [name, arguments],
         )
 
+    def set_theme(self, name: str) -> None:
+        """Change JupyterLab's colours and wait until they have changed."""
+        self.command("apputils:change-theme", theme=name)
+        self.page.wait_for_function(
+            "(name) => document.body.dataset.jpThemeName === name", arg=name
+        )
+
     def views(self) -> Locator:
         """The explorers on the page."""
         return self.page.locator(".eagle3-view")
