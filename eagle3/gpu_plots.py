@@ -95,7 +95,7 @@ def waterfall(totals: Mapping[str, float | None]) -> Figure:
         _column(axes, last, (0, level), TARGET, f"{level:.1f}")
         names = [start, *changes, f"in all: {end}"]
         axes.set_xticks(range(last + 1), [_two_lines(name) for name in names])
-        axes.margins(y=0.15)
+        axes.set_ylim(0, 1.15 * max(known.values()))
         axes.set_ylabel("ms per cycle")
     return figure
 
