@@ -177,7 +177,7 @@ def _unequal_answers(measured: Mapping[str, Any]) -> Report:
     plain = _runs(measured, 1, "vanilla")
     spent, said = _totals(plain)
     found = []
-    for name in sorted({run["method"] for run in measured["runs"]} - {"vanilla"}):
+    for name in sorted({r["method"] for r in measured["runs"]} - {"vanilla"}):
         seconds, tokens = _totals(_runs(measured, 1, name))
         flattery = said / tokens if spent > 1.05 * seconds else 0.0
         found.append((flattery, name, seconds, tokens))
