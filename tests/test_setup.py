@@ -103,7 +103,7 @@ def test_ci_calls_the_readers_command() -> None:
     text = read(".ci/run")
     assert text.startswith("#!/usr/bin/env bash\n")
     assert "set -euo pipefail" in text
-    assert text.rstrip().endswith("\nmake test test-browser")
+    assert text.rstrip().endswith("\nmake test")
     assert "pip " not in text
     assert os.access(script, os.X_OK)
 
