@@ -207,7 +207,7 @@ class ByteTokenizer:
 
 def talking_toy(dtype: torch.dtype = torch.float32) -> Target:
     """The toy target with a tokenizer."""
-    return Target(library_toy().to(dtype), ByteTokenizer())
+    return Target(copy.deepcopy(library_toy()).to(dtype), ByteTokenizer())
 
 
 def check_invariants(engine: Engine) -> GenerationResult:

@@ -13,7 +13,6 @@ import torch
 from helpers import toy
 
 from eagle3.bench.environment import read_results
-from eagle3.target import Target
 from eagle3.training.data import Sequence
 
 ANSWERS = [helpers.greedy_sequence((i, 3 * i + 2, 7), 10 + i) for i in range(6)]
@@ -42,7 +41,7 @@ def test_a_budget_takes_the_first_answers_that_fill_it(monkeypatch):
 def test_every_arm_is_trained_and_measured(arm, tmp_path, monkeypatch):
     monkeypatch.setattr(study, "UNIT", 60)
     run = study.Run(arm, 1, seed=1)
-    rounded = Target(helpers.library_toy().to(torch.bfloat16))
+    rounded = helpers.talking_toy(torch.bfloat16)
     given = study.Material(toy(), rounded, ANSWERS, ANSWERS[:2], VOCABULARY)
     trainer = study.train(run, given, tmp_path)
     sequences = study.within(ANSWERS, 1)
