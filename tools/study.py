@@ -104,7 +104,8 @@ class Material:
 class Run:
     """One run of the study.
 
-    arm: of ARMS      budget: answer tokens in units of UNIT      seed: of the start
+    arm: of ARMS      budget: answer tokens in units of UNIT
+    seed: of the start and of the order of the answers
     """
 
     arm: str
