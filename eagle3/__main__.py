@@ -131,6 +131,9 @@ def train(  # noqa: PLR0913  options of a command line
     look_dtype: Annotated[
         str, typer.Option(help="float32; bfloat16 looks at the data faster.")
     ] = "float32",
+    rounded_products: Annotated[
+        bool, typer.Option(help="Multiply matrices in bfloat16: faster.")
+    ] = False,
 ) -> None:
     """Train a draft for the default target. Run again to go on.
 
@@ -155,7 +158,12 @@ def train(  # noqa: PLR0913  options of a command line
     if look_dtype not in ("float32", "bfloat16"):
         raise ValueError(f"look-dtype is '{look_dtype}': take float32 or bfloat16.")
     processes.join()
-    settings = TrainConfig(epochs=epochs, learning_rate=learning_rate, seed=seed)
+    settings = TrainConfig(
+        epochs=epochs,
+        learning_rate=learning_rate,
+        rounded_products=rounded_products,
+        seed=seed,
+    )
     sequences, evaluation = load_data(data), load_data(held_out)
     answers = sum(int(sequence.natural_mask().sum()) for sequence in sequences)
     processes.tell(f"{len(sequences)} sequences, {answers} answer tokens")

@@ -241,6 +241,32 @@ def test_gradients_are_clipped_to_half(tmp_path):
     assert norm <= 0.5 * (1 + 1e-4)
 
 
+def test_rounded_products_are_an_update_s_alone(tmp_path, monkeypatch):
+    """Factors lose bits, so the loss moves a little; nothing else is rounded."""
+    run, seen = trainer(tmp_path, replace(CONFIG, rounded_products=True)), []
+    loss, evaluate = run.recipe.loss, run.evaluate
+
+    def spy(kind, call):
+        def called(*args):
+            seen.append((kind, torch.get_float32_matmul_precision()))
+            return call(*args)
+
+        return called
+
+    monkeypatch.setattr(run.recipe, "loss", spy("update", loss))
+    monkeypatch.setattr(run, "evaluate", spy("look", evaluate))
+    run.train()
+    assert set(seen) == {("update", "medium"), ("look", "highest")}
+
+
+def test_products_are_exact_again_after_an_update_that_fails(tmp_path, monkeypatch):
+    run = trainer(tmp_path, replace(CONFIG, rounded_products=True))
+    monkeypatch.setattr(run.recipe, "loss", lambda *_: (torch.tensor(math.nan), {}))
+    with pytest.raises(FloatingPointError):
+        run.train()
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -124,6 +124,7 @@ def settings(num_sequences: int, seed: int) -> TrainConfig:
     return TrainConfig(
         epochs=1,
         learning_rate=1e-3,
+        rounded_products=True,
         evaluate_every=max(1, steps // 8),
         seed=seed,
     )

@@ -19,6 +19,7 @@ one process, and so are losses and weights up to rounding: see `processes`.
 import json
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,9 @@ class TrainConfig:
     batch_size: sequences per optimizer step, of all processes together
     learning_rate, warmup_steps: see `learning_rate_at`
     max_grad_norm: gradients are clipped to this norm
+    rounded_products: matrix products take their factors in bfloat16 and add up in
+        float32, where the processor knows how (AMX, tensor cores); weights and
+        optimizer stay float32
     log_every, evaluate_every: in optimizer steps; a checkpoint follows an evaluation
     seed: of the order of the sequences
 
@@ -58,6 +62,7 @@ class TrainConfig:
     learning_rate: float = 4e-4
     warmup_steps: int = 100
     max_grad_norm: float = 0.5
+    rounded_products: bool = False
     log_every: int = 20
     evaluate_every: int = 250
     seed: int = 0
@@ -170,6 +175,10 @@ class Trainer:
         rate = self.config.learning_rate_at(self.step, self.num_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+        with _products(self.config.rounded_products):
+            return self._descend(batch)
+
+    def _descend(self, batch: Any) -> dict[str, list[float]]:
         loss, told = self.recipe.loss(batch, self.step)
         whole = processes.total(loss)
         if not torch.isfinite(whole):
@@ -292,6 +301,17 @@ class Trainer:
                 "exp_avg_sq": tensors[f"{name}.exp_avg_sq"].to(parameter.device),
                 "step": tensors[f"{name}.step"],  # AdamW counts on the CPU
             }
+
+
+@contextmanager
+def _products(rounded: bool) -> Iterator[None]:
+    """Set how float32 matrices are multiplied, and set it back."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium" if rounded else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _total(numbers: list[float]) -> list[float]:
