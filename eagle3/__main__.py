@@ -325,6 +325,31 @@ def bench(  # noqa: PLR0913  options of a command line
     log.close()
 
 
+@app.command("tune")
+def race_drafts(
+    draft: Annotated[
+        Path | None, typer.Argument(help="A draft folder; the shipped draft if none.")
+    ] = None,
+    temperature: float = 0.0,
+    max_new_tokens: int = 64,
+) -> None:
+    """Race chains and trees against each other and print what each costs and gives.
+
+    Raises ValueError for an option out of range.
+    """
+    from eagle3.bench import report, tune
+
+    config = tune.TuneConfig(temperature, max_new_tokens)
+    target = load_target()
+    ranked = tune.race(target, load_draft(draft, target), config)
+    report.print_table(tune.table_of(ranked))
+    vanilla, best = ranked[0], ranked[1]
+    if best.speedup(vanilla) > 1:
+        print(f"fastest: {best.name}, {best.speedup(vanilla):.2f} times plain decoding")
+    else:
+        print("nothing is faster than plain decoding here: a better draft is needed.")
+
+
 @app.command()
 def throughput(  # noqa: PLR0913  options of a command line
     methods: Annotated[

@@ -12,11 +12,16 @@ def print_tables(summaries: Mapping[str, Mapping[str, Any]]) -> None:
 
     summaries: temperature -> what `eagle3.bench.speedup.summarise` returns
     """
+    for temperature, summary in summaries.items():
+        print_table(methods_table(temperature, summary))
+
+
+def print_table(table: Table) -> None:
+    """Print a table in the width of the terminal. [Ours]"""
     console = Console()
     if not console.is_terminal:  # a file or pipe has no width of its own
         console = Console(width=140)
-    for temperature, summary in summaries.items():
-        console.print(methods_table(temperature, summary))
+    console.print(table)
 
 
 def methods_table(temperature: str, summary: Mapping[str, Any]) -> Table:
