@@ -1,10 +1,9 @@
 """Trains the drafts that ship with the package, on all of its training answers.
 
-Every draft has the same answers, order and seed. EAGLE-3 starts as a copy of the
-target's last layer, which the study showed to help, and passes twice over the data,
-since it is the book's default; the drafts that it is compared with pass once. EAGLE-1
-and HASS are the study's own runs at the largest budget: they learn on the study's
-vocabulary and draft with the target's whole head.
+Every draft has the same answers, order and seed, and one pass over them. EAGLE-3,
+EAGLE-1 and HASS are the study's own runs at the largest budget. EAGLE-3 is the one that
+starts as a copy of the target's last layer, which the study shows to help; EAGLE-1 and
+HASS learn on the study's vocabulary and draft with the target's whole head.
 
     python tools/final_drafts.py RUNS [--drafts eagle3 eagle1 hass medusa draft-lm]
 
@@ -25,7 +24,7 @@ import eagle3
 from eagle3.bench.environment import write_results
 from eagle3.target import library_model
 from eagle3.training.features import FeatureStore
-from eagle3.training.recipe import Recipe, Start
+from eagle3.training.recipe import Start
 from eagle3.training.recipes import new_recipe
 from eagle3.training.trainer import Trainer
 
@@ -40,37 +39,27 @@ NAMES = {
     "medusa": "smollm2_medusa",
     "draft-lm": "smollm2_draft_lm",
 }
-PASSES = {"eagle3": 2, "medusa": 1, "draft-lm": 1}
-LEARNING_RATE = {"eagle3": 1e-3, "medusa": 3e-4, "draft-lm": 1e-3}
+ARMS = {"eagle3": "eagle3-from-target", "eagle1": "eagle1", "hass": "hass"}
+LEARNING_RATE = {"medusa": 3e-4, "draft-lm": 1e-3}
 
 
 def train(name: str, given: study.Material, runs: Path) -> Trainer:
     """Train one draft to its end, or go on with it."""
-    if name not in PASSES:
-        return study.train(study.Run(name, BUDGET, 0), given, runs)
+    if name in ARMS:
+        return study.train(study.Run(ARMS[name], BUDGET, 0), given, runs)
     sequences = study.within(given.sequences, BUDGET)
-    settings = replace(
-        study.settings(len(sequences), seed=0),
-        epochs=PASSES[name],
-        learning_rate=LEARNING_RATE[name],
-    )
+    start = Start(given.target, given.sequences, library_model().state_dict())
     trainer = study.WatchedTrainer(
         given.looking,
-        _recipe(name, given),
+        new_recipe(name, start, {}),
         (sequences, given.held_out[: study.NUM_WATCHED]),
         runs / f"final_{name}",
-        settings,
+        replace(
+            study.settings(len(sequences), seed=0), learning_rate=LEARNING_RATE[name]
+        ),
     )
     trainer.train()
     return trainer
-
-
-def _recipe(name: str, given: study.Material) -> Recipe:
-    if name == "eagle3":
-        build = study.ARMS["eagle3-from-target"]
-        return build(given.target, given.vocabulary, 0)
-    weights = library_model().state_dict()
-    return new_recipe(name, Start(given.target, given.sequences, weights), {})
 
 
 def ship(trainer: Trainer, folder: Path) -> None:
