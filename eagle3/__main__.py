@@ -330,6 +330,7 @@ def race_drafts(
     draft: Annotated[
         Path | None, typer.Argument(help="A draft folder; the shipped draft if none.")
     ] = None,
+    target: Annotated[str | None, typer.Option(help="Folder or hub id.")] = None,
     temperature: float = 0.0,
     max_new_tokens: int = 64,
 ) -> None:
@@ -340,8 +341,8 @@ def race_drafts(
     from eagle3.bench import report, tune
 
     config = tune.TuneConfig(temperature, max_new_tokens)
-    target = load_target()
-    ranked = tune.race(target, load_draft(draft, target), config)
+    model = load_target(target)
+    ranked = tune.race(model, load_draft(draft, model), config)
     report.print_table(tune.table_of(ranked))
     vanilla, best = ranked[0], ranked[1]
     if best.speedup(vanilla) > 1:
