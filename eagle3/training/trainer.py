@@ -130,7 +130,10 @@ class Trainer:
             name: p for name, p in recipe.model.named_parameters() if p.requires_grad
         }
         self.optimizer = torch.optim.AdamW(
-            self.parameters.values(), betas=(0.9, 0.95), weight_decay=0.0
+            self.parameters.values(),
+            betas=(0.9, 0.95),
+            weight_decay=0.0,
+            fused=recipe.target.device.type == "cpu",  # a CPU's default is a slow loop
         )
 
     def train(self) -> None:
