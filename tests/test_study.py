@@ -101,15 +101,14 @@ def test_a_curve_has_the_mean_loss_before_each_point(tmp_path: Path):
     ]
 
 
-def test_results_have_the_rows_of_all_runs_in_order(tmp_path, monkeypatch):
-    monkeypatch.setattr(study, "RESULTS", tmp_path / "results")
+def test_results_have_the_rows_of_all_runs_in_order(tmp_path):
     for arm, seed in (("hass", 0), ("eagle3", 1), ("eagle3", 0)):
         run = study.Run(arm, 1, seed)
         (tmp_path / run.folder).mkdir()
         row = {"arm": arm, "budget": 1, "seed": seed}
         path = tmp_path / run.folder / study.ROW_FILE
         path.write_text(json.dumps(row), encoding="utf-8")
-    study.collect({"what": "a test"}, tmp_path)
+    study.collect({"what": "a test"}, tmp_path, tmp_path / "results")
     results = read_results("study", tmp_path / "results")
     assert results["what"] == "a test"
     assert [(r["arm"], r["seed"]) for r in results["runs"]] == [
@@ -117,3 +116,18 @@ def test_results_have_the_rows_of_all_runs_in_order(tmp_path, monkeypatch):
         ("eagle3", 1),
         ("hass", 0),
     ]
+
+
+def test_the_answer_of_a_chat_is_watched():
+    def answer_of(kind: str) -> Sequence:
+        return Sequence(torch.zeros(4, dtype=torch.int64), 3, kind, 0.0)
+
+    held_out = [answer_of(kind) for kind in ("math", "chat", "chat")]
+    assert study.watched(held_out) is held_out[1]
+    assert study.watched(held_out[:1]) is held_out[0]
+
+
+def test_a_unit_may_be_told():
+    sequences = [answer(6), answer(4), answer(7)]
+    assert study.within(sequences, 2, unit=5) == sequences[:2]
+    assert study.within(sequences, 2, unit=6) == sequences

@@ -44,8 +44,10 @@ from eagle3.training.vocabulary import (
 
 UNIT = 125_000  # answer tokens of budget 1
 VOCAB_SIZE = 5000
+WARMUP_STEPS = 100
 STEPS = 5  # of training-time test, as the paper has it in its NeurIPS version
 NUM_WATCHED = 60  # held-out answers that are scored along the way; at the end all are
+NUM_LOOKS = 8
 ROW_FILE = "row.json"
 RESULTS = Path(__file__).parents[1] / "figures" / "results"
 
@@ -91,6 +93,8 @@ class Material:
 
     looking: the target in bfloat16, which looks at the training text
     vocabulary: [Vd] target ids, of all arms
+    unit: answer tokens of budget 1, UNIT if not given
+    looks: how often each run is measured on the way, its end included
     """
 
     target: Target
@@ -98,6 +102,8 @@ class Material:
     sequences: list[Sequence]
     held_out: list[Sequence]
     vocabulary: Tensor
+    unit: int | None = None
+    looks: int = NUM_LOOKS
 
 
 @dataclass(frozen=True)
@@ -118,24 +124,31 @@ class Run:
         return f"{self.arm}_{self.budget}x_seed{self.seed}"
 
 
-def settings(num_sequences: int, seed: int) -> TrainConfig:
-    """One pass, eight looks at the held-out answers on the way."""
+def settings(num_sequences: int, seed: int, looks: int = NUM_LOOKS) -> TrainConfig:
+    """One pass, some looks at the held-out answers on the way."""
     steps = num_sequences // TrainConfig.batch_size
     return TrainConfig(
         epochs=1,
         learning_rate=1e-3,
+        warmup_steps=min(WARMUP_STEPS, steps // 4),
         rounded_products=True,
-        evaluate_every=max(1, steps // 8),
+        log_every=max(1, min(TrainConfig.log_every, steps // looks)),
+        evaluate_every=max(1, steps // looks),
         seed=seed,
     )
 
 
-def within(sequences: list[Sequence], budget: int) -> list[Sequence]:
+def within(
+    sequences: list[Sequence], budget: int, unit: int | None = None
+) -> list[Sequence]:
     """The first sequences whose answers have `budget` units of tokens together.
+
+    unit: in tokens, UNIT if not given
 
     Raises ValueError when there are fewer. [Ours]
     """
-    room, taken = budget * UNIT, []
+    unit = unit or UNIT
+    room, taken = budget * unit, []
     for sequence in sequences:
         if room <= 0:
             return taken
@@ -143,8 +156,8 @@ def within(sequences: list[Sequence], budget: int) -> list[Sequence]:
         room -= int(sequence.natural_mask().sum())
     if room > 0:
         raise ValueError(
-            f"the data have {budget * UNIT - room} answer tokens, and a budget of "
-            f"{budget} takes {budget * UNIT}: generate more, or take a smaller one."
+            f"the data have {budget * unit - room} answer tokens, and a budget of "
+            f"{budget} takes {budget * unit}: generate more, or take a smaller one."
         )
     return taken
 
@@ -156,33 +169,40 @@ class WatchedTrainer(Trainer):
         """n-alpha on the held-out answers. [Paper, section 4.2]"""
         alphas = super().evaluate()
         if isinstance(self.recipe.model, FeatureDraft):
-            self.log({"cycles": self.cycles_on(self.held_out[0])})
+            self.log({"cycles": cycles_on(self.recipe, watched(self.held_out))})
         return alphas
 
-    def cycles_on(self, sequence: Sequence) -> list[dict]:
-        """What the draft proposes and the target keeps on the answer's beginning."""
-        result = generate(
-            self.recipe.target,
-            self.recipe.model,
-            sequence.token_ids[: sequence.num_prompt].tolist(),
-            max_new_tokens=48,
-            chain_length=4,
-        )
-        return [
-            {"drafted": c.drafted, "kept": c.num_accepted, "next": c.next_token}
-            for c in result.cycles
-        ]
+
+def watched(held_out: list[Sequence]) -> Sequence:
+    """The answer that is drafted along the way: the first one of a chat."""
+    chats = [answer for answer in held_out if answer.kind == "chat"]
+    return (chats or held_out)[0]
+
+
+def cycles_on(recipe: Recipe, sequence: Sequence) -> list[dict]:
+    """What the draft proposes and the target keeps on the answer's beginning."""
+    result = generate(
+        recipe.target,
+        recipe.model,
+        sequence.token_ids[: sequence.num_prompt].tolist(),
+        max_new_tokens=48,
+        chain_length=4,
+    )
+    return [
+        {"drafted": c.drafted, "kept": c.num_accepted, "next": c.next_token}
+        for c in result.cycles
+    ]
 
 
 def train(run: Run, given: Material, runs: Path) -> Trainer:
     """Train one run to its end, or go on with it."""
-    sequences = within(given.sequences, run.budget)
+    sequences = within(given.sequences, run.budget, given.unit)
     trainer = WatchedTrainer(
         given.looking,
         ARMS[run.arm](given.target, given.vocabulary, run.seed),
         (sequences, given.held_out[:NUM_WATCHED]),
         runs / run.folder,
-        settings(len(sequences), run.seed),
+        settings(len(sequences), run.seed, given.looks),
     )
     trainer.train()
     return trainer
@@ -221,44 +241,69 @@ def curve(log: Path) -> list[dict]:
     return points
 
 
-def collect(facts: dict, runs: Path) -> Path:
-    """Write the results of all runs that are through: figures/results/study.json."""
+def collect(facts: dict, runs: Path, out: Path = RESULTS) -> Path:
+    """Write the results of all runs that are through: study.json in `out`."""
     rows = [json.loads(path.read_text("utf-8")) for path in runs.glob(f"*/{ROW_FILE}")]
     rows.sort(key=lambda row: (row["arm"], row["budget"], row["seed"]))
-    return write_results("study", facts | {"runs": rows}, RESULTS, seed=0)
+    return write_results("study", facts | {"runs": rows}, out, seed=0)
 
 
-def gather(data: Path, held_out: Path) -> tuple[Material, dict]:
-    """What all runs share, and what the results say of it."""
-    sequences, answers, target = load_data(data), load_data(held_out), load_target()
+def vocabulary_of(
+    sequences: list[Sequence], target: Target, size: int = VOCAB_SIZE
+) -> tuple[Tensor, Tensor]:
+    """How often the answers have each token [V], and the drafts' tokens [Vd]."""
     counts = count_answer_tokens(sequences, target.vocab_size)
-    vocabulary = choose_draft_vocabulary(counts, VOCAB_SIZE)
+    return counts, choose_draft_vocabulary(counts, size)
+
+
+def gather(
+    data: Path, held_out: Path, unit: int = UNIT, size: int = VOCAB_SIZE
+) -> tuple[Material, dict]:
+    """What all runs share, and what the results say of it.
+
+    unit: answer tokens of budget 1      size: of the draft vocabulary
+    """
+    sequences, answers, target = load_data(data), load_data(held_out), load_target()
+    counts, vocabulary = vocabulary_of(sequences, target, size)
     looking = load_target(dtype=torch.bfloat16)
     facts = {
         "what": "n-alpha on held-out greedy answers, by arm, budget and seed",
-        "unit_answer_tokens": UNIT,
-        "draft_vocabulary": VOCAB_SIZE,
+        "unit_answer_tokens": unit,
+        "draft_vocabulary": size,
         "coverage": coverage(counts, vocabulary),
         "held_out_answers": len(answers),
-        "training": asdict(settings(2, 0)),
+        "training": asdict(settings(len(sequences), 0)),
     }
-    return Material(target, looking, sequences, answers, vocabulary), facts
+    return Material(target, looking, sequences, answers, vocabulary, unit), facts
+
+
+def run_all(
+    runs: list[Run], given: Material, folder: Path, report: Callable[[], object]
+) -> None:
+    """Train and measure what is not there yet.
+
+    report: is called after every run
+    """
+    for run in runs:
+        path = folder / run.folder / ROW_FILE
+        if not path.exists():
+            print(run, flush=True)
+            row = row_of(run, train(run, given, folder), given.held_out)
+            path.write_text(json.dumps(row), encoding="utf-8")
+        report()
 
 
 def main() -> None:
     """Train what is asked for and not there yet."""
     args = _arguments()
     given, facts = gather(args.data, args.held_out)
-    for budget in args.budgets:
-        for seed in args.seeds:
-            for arm in args.arms:
-                run = Run(arm, budget, seed)
-                path = args.runs / run.folder / ROW_FILE
-                if not path.exists():
-                    print(run, flush=True)
-                    row = row_of(run, train(run, given, args.runs), given.held_out)
-                    path.write_text(json.dumps(row), encoding="utf-8")
-                collect(facts, args.runs)
+    runs = [
+        Run(arm, budget, seed)
+        for budget in args.budgets
+        for seed in args.seeds
+        for arm in args.arms
+    ]
+    run_all(runs, given, args.runs, lambda: collect(facts, args.runs))
 
 
 def _arguments() -> argparse.Namespace:
