@@ -229,8 +229,20 @@ def _acceptance(answers: list[Answer]) -> AcceptanceMetrics | None:
     return AcceptanceMetrics.from_results(answer.result for answer in answers)
 
 
-def summarise(runs: Sequence[Run], temperature: float, seed: int = 0) -> dict:
+def label_in_tables(name: str) -> str:
+    """What a method of ours or of the library is called. [Ours]"""
+    return PEERS[name].label if name in PEERS else label_of(name)
+
+
+def summarise(
+    runs: Sequence[Run],
+    temperature: float,
+    seed: int = 0,
+    named: Callable[[str], str] = label_in_tables,
+) -> dict:
     """Per method: speed relative to vanilla in all and per kind, tau, time shares.
+
+    named: a method's name to its key in the summary
 
     A ratio is vanilla's median seconds per token over the method's, question by
     question; the summary is their mean with a 95% bootstrap interval (seeded). The
@@ -248,7 +260,7 @@ def summarise(runs: Sequence[Run], temperature: float, seed: int = 0) -> dict:
             for kind in kinds
         }
         counts = [r.acceptance for r in mine if r.round == 0 and r.acceptance]
-        label = PEERS[name].label if name in PEERS else label_of(name)
+        label = named(name)
         summary[label] = {
             "method": name,
             "speedup": float(np.mean(list(ratios.values()))),
