@@ -6,7 +6,7 @@ again. Source: [Ours]; what is drawn is tagged in step_through.py.
 
 from html import escape
 
-from eagle3.drawing import PALE, Place, svg_rect, svg_text
+from eagle3.drawing import PALE, Place, svg_rect, svg_sheet, svg_text
 from eagle3.plots import ACCEPTED, DRAFT, NEUTRAL, REJECTED, TARGET
 from eagle3.step_through import ROWS, Frame, Tile
 
@@ -28,29 +28,31 @@ def frame_svg(frame: Frame) -> str:
     a bold edge, a dashed one stands in for a feature, a dotted one is missing or thrown
     away. Source: see `eagle3.step_through.frames`.
     """
-    width = min(96, 590 / len(frame.positions))
     title = f"{frame.number} of {frame.total}: {frame.title}"
-    parts = [svg_text(16, 24, title, 15, font_weight="bold")]
-    first = frame.positions[0]
-    parts.append(svg_text(16, 45, f"columns from position {first} on", 10.5))
+    parts, height = frame_parts(frame)
+    parts.insert(0, svg_text(16, 24, title, 15, font_weight="bold"))
+    return svg_sheet(parts, (700, round(height)), frame.alt)
+
+
+def frame_parts(frame: Frame, top: float = 0.0) -> tuple[list[str], float]:
+    """What `frame_svg` shows below its title, `top` pixels further down.
+
+    Returns SVG elements, and where the picture goes on below them. [Ours]
+    """
+    width = min(96, 590 / len(frame.positions))
+    first, rows = frame.positions[0], top + _TOP
+    parts = [svg_text(16, top + 45, f"columns from position {first} on", 10.5)]
     for i, name in enumerate(ROWS):
-        parts.append(svg_text(16, _TOP + _STEP * i + 22, name, 11.5))
+        parts.append(svg_text(16, rows + _STEP * i + 22, name, 11.5))
     for (row, position), tile in frame.tiles.items():
         x = _LEFT + width * (position - first)
-        y = _TOP + _STEP * ROWS.index(row)
+        y = rows + _STEP * ROWS.index(row)
         draw = _token_tile if row == "token" else _tensor_tile
         parts += draw((x, y, width - 6, _STEP - 8), tile)
-    bottom = _TOP + _STEP * len(ROWS) + 6
+    bottom = rows + _STEP * len(ROWS) + 6
     for i, name in enumerate(frame.caches):
         parts += _cache_bar(frame, name, width, bottom + 26 * i)
-    height = bottom + 26 * len(frame.caches) + 6
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 {height}" '
-        f'width="700" font-family="sans-serif" role="img" '
-        f'aria-label="{escape(frame.alt)}">\n'
-        f'<rect width="700" height="{height}" fill="white"/>\n{body}\n</svg>'
-    )
+    return parts, bottom + 26 * len(frame.caches) + 6
 
 
 def _token_tile(place: Place, tile: Tile) -> list[str]:

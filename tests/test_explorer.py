@@ -103,3 +103,25 @@ def test_shapes_escape_their_texts():
     lines = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert lines == ["one two", "<three>"]
     assert 'stroke-width="2"' in svg
+
+
+def test_a_page_that_asks_is_answered(counter, monkeypatch):
+    explorer, _, _ = counter
+    sent = []
+    monkeypatch.setattr(explorer.view, "send", sent.append)
+    explorer.view._handle_custom_msg({"is_anybody_there": True}, [])
+    assert len(sent) == 1
+    assert explorer.state == Counter(3)
+
+
+def test_pictures_are_left_behind_for_a_page_without_a_kernel(counter):
+    assert counter[0].view.left_behind == {"walked": "", "pictures": []}
+    explorer = Explorer(Counter(), draw, {}, walked="count")
+    left = explorer.view.left_behind
+    assert left["walked"] == "count"
+    assert [one["svg"] for one in left["pictures"]] == [
+        draw(Counter(n)).svg for n in range(11)
+    ]
+    values = [one["handles"][0]["value"] for one in left["pictures"]]
+    assert values == list(range(11))
+    assert explorer.state == Counter(3)  # drawing them has changed nothing

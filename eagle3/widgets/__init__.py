@@ -9,6 +9,8 @@ from eagle3.widgets.acceptance_state import Rows
 from eagle3.widgets.engine_trace import engine_trace
 from eagle3.widgets.forest import plant
 from eagle3.widgets.mask_explorer import mask_explorer
+from eagle3.widgets.step_explorer import step_explorer
+from eagle3.widgets.step_state import watcher
 from eagle3.widgets.tree_grower import tree_grower
 
 __all__ = [
@@ -17,5 +19,7 @@ __all__ = [
     "engine_trace",
     "mask_explorer",
     "plant",
+    "step_explorer",
     "tree_grower",
+    "watcher",
 ]

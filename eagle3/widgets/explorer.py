@@ -18,7 +18,7 @@ import ipywidgets
 import traitlets
 
 from eagle3.plots import show_with_still
-from eagle3.widgets.svg import Handle, Picture
+from eagle3.widgets.svg import Picture
 
 _HERE = Path(__file__).parent
 
@@ -28,7 +28,11 @@ class PictureView(anywidget.AnyWidget):
 
     svg: the picture        handles: `Handle` as dictionaries, with places in percent
     trouble: one sentence on input that was refused, or nothing
-    It sends {"name": ..., "by": steps}, {"name": ..., "to": value}. [Ours]
+    left_behind: pictures for pages without a kernel: "walked", the name of a handle,
+        and "pictures", what svg and handles are at each of its values
+
+    It sends {"name": ..., "by": steps} or {"name": ..., "to": value}, and asks once
+    whether anybody is there; any message from here is an answer. [Ours]
     """
 
     _esm = _HERE / "view.js"
@@ -36,6 +40,7 @@ class PictureView(anywidget.AnyWidget):
     svg = traitlets.Unicode().tag(sync=True)
     handles = traitlets.List().tag(sync=True)
     trouble = traitlets.Unicode().tag(sync=True)
+    left_behind = traitlets.Dict().tag(sync=True)
 
 
 class State(Protocol):
@@ -55,6 +60,8 @@ class Explorer:
     controls: name -> an ipywidgets control with a value; where the state has an
         attribute of that name, the control shows it
     buttons: name -> a button; pressing it changes the state by that name
+    walked: name of a handle with few values; pages without a kernel can move it, too,
+        as long as nothing else was changed
 
     `widget` is what can be placed in a page. Input that the state refuses is answered
     with its sentence, and the last good picture stays. [Ours]
@@ -66,6 +73,7 @@ class Explorer:
         draw: Callable[[Any], Picture],
         controls: Mapping[str, Any],
         buttons: Mapping[str, ipywidgets.Button] | None = None,
+        walked: str = "",
     ) -> None:
         self.state, self._draw, self._controls = state, draw, dict(controls)
         self.view = PictureView()
@@ -79,6 +87,7 @@ class Explorer:
         layout = ipywidgets.Layout(flex_flow="row wrap", align_items="center")
         self.widget = ipywidgets.VBox([ipywidgets.Box(row, layout=layout), self.view])
         self.picture = draw(state)
+        self.view.left_behind = self._pictures_of(walked)
         self._refresh()
 
     def change(self, name: str, value: Any) -> None:
@@ -102,13 +111,18 @@ class Explorer:
             control.value = getattr(self.state, name, control.value)
         with self.view.hold_sync():
             self.view.svg = self.picture.svg
-            self.view.handles = [self._in_percent(h) for h in self.picture.handles]
+            self.view.handles = _in_percent(self.picture)
 
-    def _in_percent(self, handle: Handle) -> dict[str, Any]:
-        wide, tall = self.picture.width / 100, self.picture.height / 100
-        left, top, width, height = handle.place
-        place = (left / wide, top / tall, width / wide, height / tall)
-        return asdict(replace(handle, place=place))
+    def _pictures_of(self, walked: str) -> dict[str, Any]:
+        """What the page may show by itself when that handle is moved."""
+        handles = [h for h in self.picture.handles if h.name == walked]
+        pictures = [
+            self._draw(self.state.changed(walked, value))
+            for handle in handles
+            for value in range(handle.low, handle.high + 1)
+        ]
+        sent = [{"svg": one.svg, "handles": _in_percent(one)} for one in pictures]
+        return {"walked": walked if sent else "", "pictures": sent}
 
     def _control_changed(self, name: str, change: dict[str, Any]) -> None:
         # A control that merely shows what the state already says changes nothing.
@@ -119,6 +133,9 @@ class Explorer:
         self.change(name, button.description)
 
     def _handle_moved(self, view: PictureView, move: dict[str, Any], _: Any) -> None:
+        if "name" not in move:
+            view.send({"here": True})
+            return
         # Steps are counted from the state, not from what the page shows: keys that
         # come faster than pictures are not lost.
         for handle in self.picture.handles:
@@ -127,3 +144,14 @@ class Explorer:
                 value = min(handle.high, max(handle.low, value))
                 if value != handle.value:
                     self.change(handle.name, value)
+
+
+def _in_percent(picture: Picture) -> list[dict[str, Any]]:
+    """The handles of a picture with their places as shares of it."""
+    wide, tall = picture.width / 100, picture.height / 100
+    found = []
+    for handle in picture.handles:
+        left, top, width, height = handle.place
+        place = (left / wide, top / tall, width / wide, height / tall)
+        found.append(asdict(replace(handle, place=place)))
+    return found

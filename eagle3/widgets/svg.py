@@ -36,6 +36,17 @@ def line(
     )
 
 
+def polyline(
+    corners: Sequence[tuple[float, float]], colour: str = INK, **look: object
+) -> str:
+    """A line through all corners. look: more attributes, with _ for -. [Ours]"""
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
+    return (
+        f'<polyline points="{points}" fill="none" stroke="{colour}"'
+        f"{_attributes(look)}/>"
+    )
+
+
 def text(x: float, y: float, words: str, size: float = 12, **look: object) -> str:
     """One line of text, its left end at x, its base line at y, escaped.
 
@@ -70,6 +81,8 @@ class Handle:
     grows: where larger values lie: "down" for the rows of a list, "up" for a height,
         "right" for columns
     big_step: what the page keys change
+    pace: milliseconds from step to step where the page plays it; 0 means that the page
+        gives it no Back, Play and Forward
     """
 
     name: str
@@ -81,6 +94,7 @@ class Handle:
     value: int
     grows: Literal["down", "up", "right"] = "down"
     big_step: int = 10
+    pace: int = 0
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,11 @@ const KEYS = {
   ArrowLeft: ["by", -1], PageUp: ["page", 1], PageDown: ["page", -1],
   Home: ["to", "low"], End: ["to", "high"],
 };
+const SILENT = "No kernel answers yet. The marked part of the picture and its buttons " +
+  "work without one; what stands above it does not.";
+const PATIENCE = 3000; // milliseconds until that is said
+
+const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
 // In a list that is read downwards, the arrow down means the next one.
 function keyMove(handle, key) {
@@ -21,13 +26,20 @@ function pointerMove(handle, box, event) {
   const part = handle.grows === "right"
     ? (event.clientX - box.left) / box.width
     : (event.clientY - box.top) / box.height;
-  const share = Math.min(1, Math.max(0, handle.grows === "up" ? 1 - part : part));
+  const share = clamp(handle.grows === "up" ? 1 - part : part, 0, 1);
   const steps = handle.high - handle.low;
   // A list has a row for each value; a height is a value between its two ends.
   const at = handle.grows === "up"
     ? Math.round(share * steps)
     : Math.min(steps, Math.floor(share * (steps + 1)));
   return { name: handle.name, to: handle.low + at };
+}
+
+function element(kind, className, role) {
+  const made = document.createElement(kind);
+  made.className = className;
+  if (role) made.setAttribute("role", role);
+  return made;
 }
 
 function place(slider, handle) {
@@ -39,26 +51,26 @@ function place(slider, handle) {
     "aria-label": handle.label, "aria-valuemin": handle.low,
     "aria-valuemax": handle.high, "aria-valuenow": handle.value,
     "aria-valuetext": handle.text,
-    "aria-orientation": handle.grows === "right" ? "horizontal" : "vertical", "data-name": handle.name,
+    "aria-orientation": handle.grows === "right" ? "horizontal" : "vertical",
+    "data-name": handle.name,
   };
   for (const [name, value] of Object.entries(says)) slider.setAttribute(name, value);
 }
 
-function newSlider(model, find) {
-  const slider = document.createElement("div");
-  slider.className = "eagle3-handle";
+function newSlider(find, move) {
+  const slider = element("div", "eagle3-handle", "slider");
   slider.tabIndex = 0;
-  slider.setAttribute("role", "slider");
   slider.addEventListener("keydown", (event) => {
     if (!(event.key in KEYS) || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     event.stopPropagation();
-    model.send(keyMove(find(slider), event.key));
+    move(keyMove(find(slider.dataset.name), event.key));
   });
   const point = (event) => {
-    const move = pointerMove(find(slider), slider.getBoundingClientRect(), event);
-    if (move.to !== slider.pointed) model.send(move);
-    slider.pointed = move.to;
+    const handle = find(slider.dataset.name);
+    const to = pointerMove(handle, slider.getBoundingClientRect(), event);
+    if (to.to !== slider.pointed) move(to);
+    slider.pointed = to.to;
   };
   slider.addEventListener("pointerdown", (event) => {
     slider.setPointerCapture(event.pointerId);
@@ -71,48 +83,108 @@ function newSlider(model, find) {
   return slider;
 }
 
+// Back, Play and Forward for a handle that is walked through in time.
+function newButtons(name, find, move) {
+  const row = element("div", "eagle3-buttons", "group");
+  row.setAttribute("aria-label", `walk through: ${find(name).label}`);
+  let timer;
+  const button = (text, press) => {
+    const made = element("button", "eagle3-button");
+    made.type = "button";
+    made.textContent = text;
+    made.addEventListener("click", press);
+    row.append(made);
+    return made;
+  };
+  const stop = () => {
+    clearInterval(timer);
+    timer = undefined;
+    play.textContent = "Play";
+  };
+  const step = (by) => () => { stop(); move({ name, by }); };
+  button("Back", step(-1));
+  const play = button("Play", () => {
+    if (timer) return stop();
+    const { low, high, value, pace } = find(name);
+    move(value < high ? { name, by: 1 } : { name, to: low });
+    play.textContent = "Pause";
+    timer = setInterval(() => {
+      const handle = find(name);
+      if (!row.isConnected || !handle || handle.value >= handle.high) return stop();
+      move({ name, by: 1 });
+    }, pace);
+  });
+  button("Forward", step(1));
+  return row;
+}
+
 function render({ model, el }) {
   el.classList.add("eagle3-view");
   // Without this JupyterLab takes arrow keys for its own.
   el.dataset.lmSuppressShortcuts = "true";
-  const trouble = document.createElement("p");
-  trouble.className = "eagle3-trouble";
-  trouble.setAttribute("role", "alert");
-  const stage = document.createElement("div");
-  stage.className = "eagle3-stage";
-  const picture = document.createElement("div");
-  const said = document.createElement("p");
-  said.className = "eagle3-said";
-  said.setAttribute("role", "status");
+  const trouble = element("p", "eagle3-trouble", "alert");
+  const walks = element("div", "eagle3-walks");
+  const stage = element("div", "eagle3-stage");
+  const picture = element("div", "eagle3-picture");
+  const said = element("p", "eagle3-said", "status");
+  const silent = element("p", "eagle3-silent", "note");
   stage.append(picture);
-  el.append(trouble, stage, said);
+  el.append(trouble, walks, stage, silent, said);
 
-  const sliders = new Map();
-  const find = (slider) =>
-    model.get("handles").find((handle) => handle.name === slider.dataset.name);
-  const draw = () => {
-    picture.innerHTML = model.get("svg");
-    said.textContent = picture.firstElementChild?.getAttribute("aria-label") ?? "";
+  // What is shown: the kernel's picture, or one of those that it left behind.
+  let shown = {};
+  let answered = false;
+  const sliders = new Map(), buttons = new Map();
+  const find = (name) => shown.handles.find((handle) => handle.name === name);
+  const move = (message) => {
+    if (!find(message.name)) return;
+    model.send(message);
+    if (!answered) moveWithoutKernel(message);
   };
-  const arrange = () => {
-    const handles = model.get("handles");
-    const names = new Set(handles.map((handle) => handle.name));
-    for (const [name, slider] of sliders) {
-      if (!names.has(name)) { slider.remove(); sliders.delete(name); }
+  const moveWithoutKernel = ({ name, by, to }) => {
+    const { walked, pictures } = model.get("left_behind");
+    if (name !== walked || !pictures.some(({ svg }) => svg === shown.svg)) return;
+    const { low, high, value } = find(name);
+    const next = pictures[clamp(to ?? value + by, low, high) - low];
+    if (next.svg !== shown.svg) show(next);
+  };
+  const keep = (kept, names, make, parent) => {
+    for (const [name, made] of kept) {
+      if (!names.has(name)) { made.remove(); kept.delete(name); }
     }
-    for (const handle of handles) {
-      if (!sliders.has(handle.name)) {
-        sliders.set(handle.name, newSlider(model, find));
-        stage.append(sliders.get(handle.name));
-      }
-      place(sliders.get(handle.name), handle);
+    for (const name of names) {
+      if (!kept.has(name)) { kept.set(name, make(name)); parent.append(kept.get(name)); }
     }
   };
+  const show = (next) => {
+    const fresh = next.svg !== shown.svg;
+    shown = next;
+    if (fresh) {
+      picture.innerHTML = shown.svg;
+      said.textContent = picture.firstElementChild?.getAttribute("aria-label") ?? "";
+    }
+    const all = new Set(shown.handles.map(({ name }) => name));
+    const paced = shown.handles.filter(({ pace }) => pace > 0).map(({ name }) => name);
+    keep(sliders, all, () => newSlider(find, move), stage);
+    keep(buttons, new Set(paced), (name) => newButtons(name, find, move), walks);
+    for (const handle of shown.handles) place(sliders.get(handle.name), handle);
+  };
+  const react = () => show({ svg: model.get("svg"), handles: model.get("handles") });
   const complain = () => { trouble.textContent = model.get("trouble"); };
-  const events = [["change:svg", draw], ["change:handles", arrange],
-    ["change:trouble", complain]];
-  for (const [event, react] of events) { model.on(event, react); react(); }
-  return () => { for (const [event, react] of events) model.off(event, react); };
+  const hear = () => { answered = true; silent.textContent = ""; };
+  const events = [["change:svg", react], ["change:handles", react],
+    ["change:trouble", complain], ["msg:custom", hear]];
+  for (const [event, does] of events) model.on(event, does);
+  react();
+  complain();
+  const waiting = setTimeout(() => {
+    if (!answered && model.get("left_behind").walked) silent.textContent = SILENT;
+  }, PATIENCE);
+  model.send({ is_anybody_there: true });
+  return () => {
+    clearTimeout(waiting);
+    for (const [event, does] of events) model.off(event, does);
+  };
 }
 
 export default { render };
