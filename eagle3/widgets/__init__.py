@@ -11,6 +11,7 @@ from eagle3.widgets.forest import plant
 from eagle3.widgets.mask_explorer import mask_explorer
 from eagle3.widgets.step_explorer import step_explorer
 from eagle3.widgets.step_state import watcher
+from eagle3.widgets.tap_picker import tap_picker
 from eagle3.widgets.tree_grower import tree_grower
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "mask_explorer",
     "plant",
     "step_explorer",
+    "tap_picker",
     "tree_grower",
     "watcher",
 ]
