@@ -6,6 +6,8 @@ controls; `explorer.py` holds what they share. [Ours]
 
 from eagle3.widgets.acceptance_explorer import acceptance_explorer
 from eagle3.widgets.acceptance_state import Rows
+from eagle3.widgets.cost_explorer import cost_explorer
+from eagle3.widgets.cost_state import Server
 from eagle3.widgets.engine_trace import engine_trace
 from eagle3.widgets.forest import plant
 from eagle3.widgets.mask_explorer import mask_explorer
@@ -16,7 +18,9 @@ from eagle3.widgets.tree_grower import tree_grower
 
 __all__ = [
     "Rows",
+    "Server",
     "acceptance_explorer",
+    "cost_explorer",
     "engine_trace",
     "mask_explorer",
     "plant",
