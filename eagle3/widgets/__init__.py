@@ -14,6 +14,7 @@ from eagle3.widgets.mask_explorer import mask_explorer
 from eagle3.widgets.step_explorer import step_explorer
 from eagle3.widgets.step_state import watcher
 from eagle3.widgets.tap_picker import tap_picker
+from eagle3.widgets.training_replay import training_replay
 from eagle3.widgets.tree_grower import tree_grower
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "plant",
     "step_explorer",
     "tap_picker",
+    "training_replay",
     "tree_grower",
     "watcher",
 ]
