@@ -9,19 +9,21 @@ matplotlib, so a test can tell whether a saved figure is up to date. [Ours]
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from io import StringIO
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
 
-from eagle3 import diagrams, plots, ttt_plots
-from eagle3.bench.environment import read_results
+from eagle3 import diagrams, plots, serving_plots, study_plots, ttt_plots
+from eagle3.bench.environment import read_results, results_path
 from eagle3.bench.ttt_cost import common_length, find
+from eagle3.paper import read_paper
 from eagle3.plots import DRAFT, INK, NEUTRAL, TARGET
 from eagle3.target import tap_layers
 from eagle3.trace import rows_from_json
@@ -145,6 +147,127 @@ def ttt_cost() -> Drawn:
     )
 
 
+def study_scaling() -> Drawn:
+    """The paper's Figure 1, and ours."""
+    paper, runs = read_paper("figure1"), _rows("study")
+    if speeds := _rows("study_speed"):
+        speedup, title = study_plots.measured(speeds), "speedup of a chain of 3"
+    else:
+        methods = read_results("methods", RESULTS)["temperatures"]["0"]
+        speedup = study_plots.foreseen(methods["EAGLE-3 chain 3"])
+        title = "speedup, foreseen"
+    ends = {
+        name: f"{name} from {values[0]:.2f} to {values[-1]:.2f}"
+        for name, values in paper["tau"].items()
+    }
+    return Drawn(
+        study_plots.scaling(paper, runs, speedup, title),
+        "More data, the paper's Figure 1 and ours",
+        "four panels over the amount of training data. The paper's two: speedup and "
+        f"tau, read off, tau of {' and '.join(ends.values())} with eight times the "
+        f"data. Our two: {title}, and tau of a chain of three; tau: "
+        + _ours_over_data(runs, ("eagle1", "eagle3"), study_plots.tau_of),
+    )
+
+
+def study_alphas() -> Drawn:
+    """The paper's Figure 4, and ours."""
+    paper, runs = read_paper("figure4"), _rows("study")
+    ranges = [f"{name} {a} to {b}" for name, (a, b) in paper["one_alpha"].items()]
+    arms = study_plots.FIGURE_4_ARMS
+    told = _ours_over_data(runs, arms, lambda run: run["n_alpha"][1])
+    return Drawn(
+        study_plots.early_alphas(paper, runs),
+        "The first and the second guess, the paper's Figure 4 and ours",
+        f"the paper's 1-alpha as ranges: {', '.join(ranges)}. Beside it our 0-alpha "
+        f"and 1-alpha over the data for three recipes; 1-alpha: {told}",
+    )
+
+
+def study_by_n() -> Drawn:
+    """The paper's Figure 7, and ours."""
+    paper, runs = read_paper("figure7"), _rows("study")
+    drawn = (study_plots.largest(runs, a) for a in study_plots.FIGURE_7_ARMS)
+    told = [
+        f"{study_plots.ARMS[run['arm']][0]} at {run['budget']}x from "
+        f"{run['n_alpha'][0]:.2f} to {run['n_alpha'][4]:.2f} at n = 4"
+        for run in drawn
+        if run
+    ]
+    return Drawn(
+        study_plots.alpha_by_n(paper, runs),
+        "n-alpha against n, the paper's Figure 7 and ours",
+        "two panels of n-alpha over n. In the paper's EAGLE falls and EAGLE-3 stays "
+        f"level. In ours: {', '.join(told) or study_plots.NOT_YET}",
+    )
+
+
+def study_ablation() -> Drawn:
+    """The paper's Table 2 as steps, and ours."""
+    paper, runs = read_paper("table2"), _rows("study")
+    tasks = [
+        f"on {task} {', '.join(str(row['tau'][i]) for row in paper['rows'])}"
+        for i, task in enumerate(paper["tasks"])
+    ]
+    ours = study_plots.at_one_budget(runs, study_plots.TABLE_2_ARMS)
+    taus = [fmean(map(study_plots.tau_of, group)) for group in ours]
+    told = ", ".join(f"{tau:.2f}" for tau in taus) or study_plots.NOT_YET
+    return Drawn(
+        study_plots.ablation(paper, runs),
+        "What each change adds, the paper's Table 2 and ours",
+        f"tau in three steps: before, then with training-time test and no feature "
+        f"loss, then with fusion as well. The paper's {' and '.join(tasks)}; ours, of "
+        f"a chain of {study_plots.CHAIN}: {told}",
+    )
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    """The rows of the study, or of another file of runs; none if there is no file."""
+    if not results_path(name, RESULTS).exists():
+        return []
+    return read_results(name, RESULTS)["runs"]
+
+
+def _ours_over_data(
+    runs: Sequence[study_plots.Run], arms: Sequence[str], value: study_plots.Value
+) -> str:
+    """In words: each arm's mean at its least and its largest budget."""
+    told = []
+    for arm in arms:
+        if points := study_plots.by_budget(runs, arm, value):
+            (first, start, *_), (last, end, *_) = points[0], points[-1]
+            words = f"{study_plots.ARMS[arm][0]} {start:.2f} at {first}x"
+            told.append(words + (f", {end:.2f} at {last}x" if last > first else ""))
+    return "; ".join(told) or study_plots.NOT_YET
+
+
+def throughput() -> Drawn:
+    """What a draft is worth when several requests share a pass."""
+    measured = read_results("throughput", RESULTS)
+    rows = measured["methods"]
+    panels: dict[str, dict[str, serving_plots.Points]] = {}
+    for name, row in rows.items():
+        title, found, length = name.partition(" chain ")
+        if found:
+            points = row["batches"], row["speedup"]
+            panels.setdefault(title, {})[f"chain of {length}"] = points
+    told = [
+        f"{name} {row['speedup'][0]:.2f} with {row['batches'][0]} request and "
+        f"{row['speedup'][-1]:.2f} with {row['batches'][-1]}"
+        for name, row in rows.items()
+        if "chain" in name
+    ]
+    machine = measured["environment"]
+    label = "throughput, plain decoding = 1"
+    return Drawn(
+        serving_plots.against_batch(panels, label, level=1),
+        "What a draft is worth in a batch",
+        "throughput over that of the same batch engine without a draft, against the "
+        f"number of requests, on {machine['cpu']} with {machine['threads']} threads: "
+        + "; ".join(told),
+    )
+
+
 FIGURES: Mapping[str, Callable[[], Drawn]] = {
     "serving_stack": serving_stack,
     "dataflow": dataflow,
@@ -153,6 +276,11 @@ FIGURES: Mapping[str, Callable[[], Drawn]] = {
     "block_cost": block_cost,
     "speedup": speedup,
     "ttt_cost": ttt_cost,
+    "study_scaling": study_scaling,
+    "study_alphas": study_alphas,
+    "study_by_n": study_by_n,
+    "study_ablation": study_ablation,
+    "throughput": throughput,
 }
 
 

@@ -20,7 +20,7 @@ from eagle3.cost_model import expected_tokens
 from eagle3.plots import ACCEPTED, DRAFT, INK, NEUTRAL, canvas, style
 
 Run = Mapping[str, Any]
-Value = Callable[[Run], float]
+Value = Callable[[Run], float | None]  # None: not measured of this run
 
 CHAIN = 3  # tokens of the chain that our acceptance lengths are computed for
 MIN_CHAINS = 30  # a share of fewer chains than this is not drawn
@@ -33,8 +33,12 @@ ARMS = {
     "eagle3-no-fusion": ("EAGLE-3 without fusion", ACCEPTED, "D", "-."),
     "eagle3-one-step": ("EAGLE-3, one step", INK, "v", ":"),
     "eagle3": ("EAGLE-3", DRAFT, "o", "-"),
+    "hass": ("HASS", NEUTRAL, "P", "-."),
+    "eagle3-own-tokens": ("EAGLE-3, own tokens", DRAFT, "X", "--"),
+    "eagle3-from-target": ("EAGLE-3, from the last layer", DRAFT, "*", ":"),
 }
 FIGURE_4_ARMS = ("eagle1", "eagle1-no-feature-loss", "eagle3-no-fusion")
+FIGURE_7_ARMS = ("eagle1", "eagle3-one-step", "eagle3")
 TABLE_2_ARMS = ("eagle1", "eagle3-no-fusion", "eagle3")
 
 
@@ -43,33 +47,63 @@ def tau_of(run: Run, length: int = CHAIN) -> float:
     return expected_tokens(run["n_alpha"][:length])
 
 
+def foreseen(row: Mapping[str, Any]) -> Value:
+    """The speedup that a run's chain would have at a known price of a cycle. [Derived]
+
+    row: speedup and acceptance_length that a chain of `CHAIN` had when it was measured
+    """
+    price = row["acceptance_length"] / row["speedup"]
+    return lambda run: tau_of(run) / price
+
+
+def measured(rows: Sequence[Run], growth: str = "chain") -> Value:
+    """The speedup at temperature 0 that a run's draft had on the machine. [Ours]
+
+    rows: of figures/results/study_speed.json      growth: "chain" or "tree"
+    """
+    known = {_key(row): row["temperatures"]["0"][growth]["speedup"] for row in rows}
+    return lambda run: known.get(_key(run))
+
+
+def _key(run: Run) -> tuple[str, int, int]:
+    return run["arm"], run["budget"], run["seed"]
+
+
 def by_budget(
     runs: Sequence[Run], arm: str, value: Value
 ) -> list[tuple[int, float, float, float]]:
-    """(budget, mean, least, most) over the seeds of an arm, by budget. [Ours]"""
+    """(budget, mean, least, most) over the seeds of an arm, by budget.
+
+    Runs of which nothing was measured are left out. [Ours]
+    """
     found: dict[int, list[float]] = {}
     for run in runs:
-        if run["arm"] == arm:
-            found.setdefault(run["budget"], []).append(value(run))
+        if run["arm"] == arm and (known := value(run)) is not None:
+            found.setdefault(run["budget"], []).append(known)
     return [(b, fmean(v), min(v), max(v)) for b, v in sorted(found.items())]
 
 
 def scaling(
-    paper: Mapping[str, Any], runs: Sequence[Run], speedup: Value | None = None
+    paper: Mapping[str, Any],
+    runs: Sequence[Run],
+    speedup: Value | None = None,
+    title: str = "speedup, foreseen",
 ) -> Figure:
     """Speedup and acceptance length against training data. [Paper, Figure 1; Ours]
 
     paper: figures/paper/figure1.json      runs: of the study, empty if there are none
-    speedup: of a run, where a cost model foretells it; else that panel stays empty
+    speedup: of a run, measured or foretold, as `title` says; without it that panel
+        stays empty
     """
     with style():
         figure, axes = canvas(4, (9.6, 2.9))
         for place, what in enumerate(("speedup", "tau")):
             _paper_scaling(axes[place], paper, what)
-        ours = (("speedup, foreseen", speedup), ("tau", tau_of))
+        ours = ((title, speedup), ("tau", tau_of))
         for place, (what, value) in enumerate(ours, start=2):
             known = runs if value else ()
             _ours_against_data(axes[place], known, ("eagle1", "eagle3"), value)
+            axes[place].set_ylim(bottom=min(1, axes[place].get_ylim()[0]))
             axes[place].set_title(f"{what}\nour runs")
         axes[0].legend()
     return figure
@@ -86,7 +120,7 @@ def _paper_scaling(axes: Axes, paper: Mapping[str, Any], what: str) -> None:
         axes.plot(scale[exact], values[exact], marker, color=colour)
     axes.set_xscale("log", base=2)
     axes.set_xticks(scale, [f"{x}x" for x in scale])
-    axes.set_ylim(bottom=1)
+    axes.set_ylim(1, 1.07 * max(map(max, paper[what].values())))
     axes.set_title(f"{what}\nthe paper")
     axes.set_xlabel("training data (ShareGPT = 1x)")
 
@@ -161,7 +195,7 @@ def alpha_by_n(paper: Mapping[str, Any], runs: Sequence[Run]) -> Figure:
     with style():
         figure, axes = canvas(2, (8.2, 3.2), sharey=True)
         _paper_alphas(axes[0], paper["n_alpha"])
-        for arm in ("eagle1", "eagle3-one-step", "eagle3"):
+        for arm in FIGURE_7_ARMS:
             _our_alphas(axes[1], largest(runs, arm), arm)
         if axes[1].lines:
             axes[1].legend()

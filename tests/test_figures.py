@@ -16,7 +16,7 @@ import pytest
 import record_trace
 
 from eagle3 import diagrams, figures, generate, load_draft, load_target, plots
-from eagle3.bench.environment import read_results
+from eagle3.bench.environment import read_results, write_results
 from eagle3.trace import TraceRow, rows_from_json, trace_rows
 
 FOLDER = Path(__file__).parents[1] / "figures"
@@ -146,6 +146,75 @@ def test_the_best_chain_is_the_fastest_speculative_method() -> None:
     summary = {"Vanilla": 9.0, "chain 2": 1.2, "chain 3": 1.4, "library": 2.0}
     rows = {name: {"speedup": value} for name, value in summary.items()}
     assert figures.best_chain(rows) == "chain 3"
+
+
+def a_run(arm: str, budget: int, first: float) -> dict:
+    alphas = [first - 0.02 * n for n in range(8)]
+    return {"arm": arm, "budget": budget, "seed": 0, "n_alpha": alphas,
+            "chains": [900] * 8}  # fmt: skip
+
+
+STUDY = ("study_scaling", "study_alphas", "study_by_n", "study_ablation")
+
+
+@pytest.mark.parametrize(
+    ("arms", "told"),
+    [
+        ((), ("not yet measured",) * 4),
+        # tau of a chain of three: 1 + a(1 + (a - 0.02)(1 + (a - 0.04)))
+        (("eagle3",), ("EAGLE-3 1.85 at 1x, 2.14 at 4x", "not yet measured",
+                       "EAGLE-3 at 4x from 0.60 to 0.52", "not yet measured")),
+        (("eagle1", "eagle3-no-fusion", "eagle3"), (
+            "EAGLE-1 1.85 at 1x, 2.14 at 4x; EAGLE-3 1.85",
+            "EAGLE-3 without fusion 0.48 at 1x, 0.58 at 4x",
+            "0.52 at n = 4, EAGLE-3 at 4x from 0.60", "2.14, 2.14, 2.14")),
+    ],
+)  # fmt: skip
+def test_figures_of_the_study_are_drawn_with_rows_missing(
+    arms: tuple[str, ...], told: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runs are made up: numbers that are easy to work out again."""
+    runs = [a_run(arm, b, 0.5 + 0.1 * (b > 1)) for arm in arms for b in (1, 4)]
+    monkeypatch.setattr(figures, "_rows", lambda name: runs * (name == "study"))
+    for name, words in zip(STUDY, told, strict=True):
+        assert words in figures.FIGURES[name]().words, name
+
+
+def test_without_a_study_there_are_no_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    assert figures._rows("study") == []
+    write_results("study", {"runs": [{"arm": "hass"}]}, tmp_path)
+    assert figures._rows("study") == [{"arm": "hass"}]
+
+
+def test_a_measured_speedup_goes_before_a_foreseen_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs = [a_run("eagle3", 1, 0.5), a_run("eagle3", 2, 0.6)]
+    title = {panel.get_title() for panel in figures.study_scaling().figure.axes}
+    assert "speedup, foreseen\nour runs" in title
+    speeds = [run | {"temperatures": {"0": {"chain": {"speedup": 1.25}}}}
+              for run in runs[:1]]  # fmt: skip
+    tables = {"study": runs, "study_speed": speeds}
+    monkeypatch.setattr(figures, "_rows", tables.get)
+    axes = figures.study_scaling().figure.axes[2]
+    assert axes.get_title() == "speedup of a chain of 3\nour runs"
+    (line,) = axes.lines
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([1], [1.25])
+
+
+def test_throughput_has_a_panel_for_each_draft_and_a_curve_for_each_length() -> None:
+    rows = read_results("throughput", FOLDER / "results")["methods"]
+    axes = {a.get_title(): a for a in figures.throughput().figure.axes}
+    for name, row in rows.items():
+        title, found, length = name.partition(" chain ")
+        if found:
+            lines = {line.get_label(): line for line in axes[title].lines}
+            drawn = lines[f"chain of {length}"]
+            assert list(drawn.get_xdata()) == row["batches"]
+            assert list(drawn.get_ydata()) == row["speedup"]
 
 
 @pytest.mark.real

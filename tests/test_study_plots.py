@@ -99,6 +99,21 @@ def test_without_a_cost_model_no_speedup_is_drawn():
     assert figure.axes[3].lines
 
 
+def test_a_speedup_is_foreseen_at_the_price_of_a_cycle():
+    """A cycle that made 2.4 tokens and 1.6 times the speed costs 1.5 plain steps."""
+    value = study_plots.foreseen({"acceptance_length": 2.4, "speedup": 1.6})
+    assert value(run("eagle3", 1, 0, 0.5)) == pytest.approx(1.875 / 1.5)
+
+
+def test_a_run_of_which_nothing_was_measured_has_no_point():
+    measured = {1: 1.5, 4: 1.75}
+    figure = study_plots.scaling(
+        read_paper("figure1"), RUNS, lambda r: measured.get(r["budget"]), "speedup"
+    )
+    assert curve(figure.axes[2], "EAGLE-3") == ([1, 4], [1.5, 1.75])
+    assert figure.axes[2].get_title() == "speedup\nour runs"
+
+
 # --------------------------------------------------------------------------- Figure 4
 
 
