@@ -28,7 +28,7 @@ TEST_ENV := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 MPLBACKEND=Agg
 
 .DEFAULT_GOAL := help
 .PHONY: help lab test test-browser setup fetch lint pytest nbval notebooks figures
-.PHONY: gpu-check clean
+.PHONY: gpu-check mutations clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -86,6 +86,10 @@ notebooks: setup fetch ## Run chapters again and save them (NB=... for one)
 figures: setup ## Redraw every figure from figures/results, refill the README
 	$(PY) -m eagle3.plots
 	$(PY) tools/readme.py
+
+# Half an hour and more. FAULTS names some of them: part of a file's name, or a number.
+mutations: setup ## Plant faults in the module, one by one: do the tests notice?
+	$(TEST_ENV) $(PY) tools/mutations.py $(FAULTS)
 
 # Needs a CUDA build of torch (TORCH_BACKEND above), no network and no model.
 gpu-check: setup ## Check the batch engine on this machine's GPU, in under 8 minutes

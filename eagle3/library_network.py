@@ -16,6 +16,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from eagle3.cache import KVCache
 from eagle3.packed import can_pack
+from eagle3.rope import of_full_attention
 
 
 def refuse_unsupported(config: PretrainedConfig) -> None:
@@ -47,7 +48,7 @@ def context_length(config: PretrainedConfig) -> int:
     was first trained with. Keys that are cached by then would be wrong, so the window
     ends there. [Ours]
     """
-    rope = getattr(config, "rope_parameters", None) or {}
+    rope = of_full_attention(getattr(config, "rope_parameters", None) or {})
     length = config.max_position_embeddings
     if rope.get("rope_type") != "longrope":
         return length

@@ -68,13 +68,15 @@ class RopeConfig:
         """Read the RoPE settings of a Hugging Face config, old layout or new.
 
         config: the config as a dict; `rope_parameters` (transformers 5), or
-            `rope_theta` with an optional `rope_scaling` (transformers 4).
+            `rope_theta` with an optional `rope_scaling` (transformers 4). Where the
+            kinds of layers have RoPEs of their own, as in Gemma 3, it is that of the
+            full-attention layers: the draft sees the whole text, as they do.
 
         Raises ValueError when no base is named, when the scaling is of a kind that
         is not supported, or when one of its values is missing.
         """
         rope = dict(config.get("rope_scaling") or {})
-        rope.update(config.get("rope_parameters") or {})
+        rope.update(of_full_attention(config.get("rope_parameters") or {}))
         theta = rope.get("rope_theta", config.get("rope_theta"))
         if theta is None:
             raise ValueError(
@@ -94,6 +96,23 @@ class RopeConfig:
         if kind not in SCALINGS:
             return cls(float(theta), kind)  # refuses, and names the kind
         return cls(float(theta), kind, **_scaling_values(kind, rope))
+
+
+def of_full_attention(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of `rope_parameters` for each kind of layer those of full attention.
+
+    Returns parameters that are not nested as they are. Raises ValueError where no layer
+    has full attention. [Code: transformers' Gemma 3]
+    """
+    if not any(isinstance(value, Mapping) for value in parameters.values()):
+        return parameters
+    if "full_attention" not in parameters:
+        raise ValueError(
+            f"The config names RoPEs for {', '.join(sorted(parameters))} and none for "
+            "'full_attention', which the draft's layer has; use a model that has such "
+            "layers."
+        )
+    return parameters["full_attention"]
 
 
 # our field -> key in a Hugging Face config

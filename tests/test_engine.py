@@ -433,6 +433,17 @@ def test_a_residual_of_zero_by_rounding_falls_back_to_p(monkeypatch):
     assert len(result.token_ids) == 3
 
 
+@pytest.mark.parametrize("draft", [None, "draft"])
+def test_an_end_of_sequence_as_last_allowed_token_is_the_reason(draft):
+    """An answer that ends by itself on the last token that was allowed has ended."""
+    answer = helpers.vanilla(toy(), PROMPT, 12)
+    count = 1 + max(answer.index(token) for token in answer)  # its last new token
+    draft = draft and helpers.trained_draft()
+    options = {"max_new_tokens": count, "eos_token_ids": answer[count - 1]}
+    result = generate(toy(), draft, PROMPT, **options)
+    assert (result.token_ids, result.finish_reason) == (answer[:count], "eos")
+
+
 # The drafter's copy of the draft
 
 

@@ -150,11 +150,22 @@ def test_past_the_drafts_own_window_the_target_goes_on_alone(temperature):
         replace(one, sampling=SamplingParams(temperature, seed=i))
         for i, one in enumerate(request(range(n), 20) for n in (2, 7, 11, 12, 13, 20))
     ]
+    requests.append(request(PROMPT, 24))  # whose answer the draft knows to its end
     engine = BatchEngine(toy(), EagleDrafter(toy(), draft, chain(3)), Slots(3, 64))
     for one, answer in zip(requests, engine.run(requests), strict=True):
         alone = Engine(toy(), EagleDrafter(toy(), draft, chain(3)), one)
         accepted = tuple(cycle.num_accepted for cycle in alone.cycles())[1:]
         assert told(answer) == (tuple(alone.emitted), "length", accepted)
+
+
+def test_a_free_slot_stays_as_it_is():
+    """Its row computes on, but its text doesn't grow: it would leave the cache."""
+    engine = BatchEngine(toy(), drafter("chain 3"), Slots(2, 40))
+    engine.submit(request(PROMPT, 36))
+    while not engine.is_idle:
+        engine.step()
+        assert engine.state.length[1] == engine.state.unseen[1] == 1
+    assert engine.state.length.tolist() == [1, 1]
 
 
 CASES = st.fixed_dictionaries(

@@ -53,6 +53,13 @@ def test_a_block_is_written_where_each_slot_has_its_place():
     assert torch.equal(cache.values[0], before[1])  # another layer
 
 
+def test_a_new_cache_is_all_zeros(monkeypatch):
+    """Whatever is in memory: a masked column weighs 0, and 0 times NaN is NaN."""
+    used = lambda *size, **kind: torch.full(size, torch.nan, **kind)  # noqa: E731
+    monkeypatch.setattr(torch, "empty", used)
+    assert not SlotCache(CacheSize(2, 3, 2, 8, 4), torch.zeros(1)).store.any()
+
+
 def test_what_is_read_ends_at_the_span():
     cache = filled_cache()
     cache.place(torch.tensor([[0], [1], [2]]), 5)
@@ -210,6 +217,16 @@ def test_padding_is_never_accepted():
     assert decision.num_accepted.tolist() == [3, 1]
     assert decision.next_token.tolist() == [4, 2]
     assert decision.path.tolist() == [[0, 1, 2, 3], [0, 1, 0, 0]]
+
+
+@pytest.mark.parametrize("row", range(3))
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_any_row_that_is_no_number_is_told(row, value):
+    tree = DraftTree((1, 2), (-1, 0))
+    logits = torch.zeros(2, 3, 12)
+    logits[1, row, 4] = value
+    decision = decide(to_nodes([tree, tree]), logits, 2, None)
+    assert decision.is_finite.tolist() == [True, False]
 
 
 def test_each_row_has_its_own_temperature_and_filters():

@@ -107,6 +107,19 @@ def test_table_rows_equal_fresh_ones_while_it_grows():
             },
             RopeConfig(5e5, "llama3", 32.0, 1.0, 4.0, 8192),
         ),
+        (  # Gemma 3: the layers that see the whole text have a base of their own
+            {
+                "rope_parameters": {
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+                    "full_attention": {
+                        "rope_type": "linear",
+                        "factor": 8.0,
+                        "rope_theta": 1e6,
+                    },
+                }
+            },
+            RopeConfig(1e6, "linear", 8.0),
+        ),
     ],
 )
 def test_config_is_read_from_both_layouts(hf, want):
@@ -124,6 +137,10 @@ def test_config_is_read_from_both_layouts(hf, want):
             "needs low_freq_factor, high_freq_factor, original_max_position",
         ),
         ({"rope_theta": 1e4, "partial_rotary_factor": 0.5}, "a part of the channels"),
+        (
+            {"rope_parameters": {"sliding_attention": {"rope_theta": 1e4}}},
+            "names RoPEs for sliding_attention and none for 'full_attention'",
+        ),
     ],
 )
 def test_unsupported_configs_are_refused(hf, message):
@@ -149,3 +166,17 @@ def test_bad_values_are_refused(values, message):
 def test_odd_head_dim_is_refused():
     with pytest.raises(ValueError, match="even head_dim, not 7"):
         inverse_frequencies(RopeConfig(1e4), 7)
+
+
+def test_far_angles_keep_their_precision():
+    """A table in bfloat16 is the float32 table, rounded once.
+
+    bfloat16 has 8 bits: a position of 1,023 times a frequency in it would be off by
+    whole turns.
+    """
+    config, like = RopeConfig(1e4), torch.zeros(1, dtype=torch.bfloat16)
+    far = torch.tensor([1, 500, 1023])
+    rows = RopeTable(config, 8).rows(far, 1024, like)
+    exact = cos_sin(far, inverse_frequencies(config, 8))
+    for row, wanted in zip(rows, exact, strict=True):
+        assert torch.equal(row, wanted.bfloat16())

@@ -384,6 +384,20 @@ def test_the_store_asks_the_target_once_and_goes_on_after_a_kill(tmp_path, monke
     assert len(asked) == 4 + 4
 
 
+def test_a_kill_while_features_are_written_leaves_no_file(tmp_path, monkeypatch):
+    def killed(tensors, path):
+        path.write_bytes(b"half a file")
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(features_module, "save_file", killed)
+        with pytest.raises(Killed):
+            FeatureStore(toy(), SEQUENCES, tmp_path)
+    assert not list(tmp_path.glob("*.safetensors"))
+    whole = FeatureStore(toy(), SEQUENCES, tmp_path)
+    assert torch.equal(whole[0].argmax, look(toy(), SEQUENCES[0].token_ids).argmax)
+
+
 def _other_target(change: str) -> Target:
     model = helpers.library_toy(max_position_embeddings=511)  # a model of its own
     if change == "weights":  # head, embedding and config are the same

@@ -322,3 +322,15 @@ def test_a_drawn_child_that_its_q_cannot_draw_is_refused():
     twice = DraftTree((3, 3), (-1, -1), torch.tensor([[0.0, 0.25, 0.25, 0.5]] * 2))
     with pytest.raises(ValueError, match="drafted token 3"):
         verify_tree(twice, p, generator())
+
+
+def test_a_certain_child_refused_by_rounding_leaves_p(monkeypatch):
+    """p is a hair below 1 at the child and the uniform number is not below it.
+
+    Nothing is left without the child, so the next token is drawn from p itself.
+    """
+    p = torch.tensor([0.0, 1 - 2**-24, 0.0])
+    chance = Listed(monkeypatch, [1 - 2**-24])
+    decision = verify_tree(DraftTree.chain((1,)), [p, p], generator())
+    assert decision.path == ()
+    assert torch.equal(chance.drawn_from, p)
