@@ -53,7 +53,7 @@ RUN = {
     "Gemma3Text": {"head_dim": 16, "sliding_window": 5},
 }
 # Their positions are of a kind that our draft's own layer doesn't have.
-NO_DRAFT = {"Phi3", "OPT", "Gemma3Text"}
+NO_DRAFT = {"Phi3", "OPT"}
 BIG_WINDOW = ("Mistral", {"sliding_window": 400})
 
 SMALL_EXPERTS = {"num_experts": 4, "moe_intermediate_size": 32}
