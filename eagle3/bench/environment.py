@@ -54,7 +54,7 @@ def _cpu_model() -> str:
         if platform.system() == "Darwin":
             command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
             return subprocess.run(
-                command, capture_output=True, text=True, check=True
+                command, capture_output=True, encoding="utf-8", check=True
             ).stdout.strip()
         info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         return re.search(r"^model name\s*: (.+)$", info, re.MULTILINE).group(1)
