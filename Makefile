@@ -7,6 +7,11 @@ JOBS ?= 2
 OPEN ?= my_notebooks
 LAB_ARGS ?=
 NB ?= $(wildcard notebooks/*.ipynb)
+# What `make book` shows: "fresh" runs every chapter, "saved" takes what is in the files.
+OUTPUTS ?= fresh
+# Where the book's badges lead, as in https://github.com/OWNER/NAME; if it is empty,
+# to the origin of this clone where that is on GitHub. The only place to set it.
+REPOSITORY ?=
 
 # Which build of torch. On Linux pip's default is the CUDA build of several GB, which a
 # laptop doesn't need, so there uv fetches the CPU build (it knows where that lies).
@@ -28,7 +33,7 @@ TEST_ENV := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 MPLBACKEND=Agg
 
 .DEFAULT_GOAL := help
 .PHONY: help lab test test-browser setup fetch lint pytest nbval notebooks figures
-.PHONY: gpu-check mutations clean
+.PHONY: gpu-check mutations book book-check clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -71,7 +76,8 @@ lint: setup ## Check the style of modules and notebooks
 	$(PY) -m ruff format --check .
 
 pytest: setup fetch ## Run the tests
-	$(TEST_ENV) $(PY) -m pytest -n $(JOBS) --dist worksteal tests --ignore=tests/browser
+	$(TEST_ENV) $(PY) -m pytest -n $(JOBS) --dist worksteal tests \
+	    --ignore=tests/browser --ignore=tests/book
 
 # One pytest process for all chapters; a chapter's cells stay on one worker.
 nbval: setup fetch ## Run every chapter and compare with its saved outputs
@@ -90,6 +96,15 @@ figures: setup ## Redraw every figure from figures/results, refill the README
 # Half an hour and more. FAULTS names some of them: part of a file's name, or a number.
 mutations: setup ## Plant faults in the module, one by one: do the tests notice?
 	$(TEST_ENV) $(PY) tools/mutations.py $(FAULTS)
+
+# Needs npm, which brings the script that typesets formulas.
+book: setup $(if $(filter fresh,$(OUTPUTS)),fetch) ## Build the site (OUTPUTS=saved: fast)
+	$(PIP_INSTALL) -e '.[test,book]'
+	$(PY) tools/make_book.py --outputs "$(OUTPUTS)" --repository "$(REPOSITORY)"
+
+book-check: book ## Build the site and look at every page in Chromium
+	$(PIP_INSTALL) -e '.[test,book,browser]'
+	$(PY) -m pytest tests/book
 
 # Needs a CUDA build of torch (TORCH_BACKEND above), no network and no model.
 gpu-check: setup ## Check the batch engine on this machine's GPU, in under 8 minutes
