@@ -33,7 +33,7 @@ TEST_ENV := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 MPLBACKEND=Agg
 
 .DEFAULT_GOAL := help
 .PHONY: help lab test test-browser setup fetch lint pytest nbval notebooks figures
-.PHONY: gpu-check mutations book book-check clean
+.PHONY: figures-check gpu-check mutations book book-check clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -92,6 +92,10 @@ notebooks: setup fetch ## Run chapters again and save them (NB=... for one)
 figures: setup ## Redraw every figure from figures/results, refill the README
 	$(PY) -m eagle3.plots
 	$(PY) tools/readme.py
+
+figures-check: setup ## Compare the committed figures with what would be drawn now
+	$(TEST_ENV) $(PY) -m pytest -q tests/test_figures.py tests/test_readme.py \
+	    -k "up_to_date or without_its_function or says_in_words"
 
 # Half an hour and more. FAULTS names some of them: part of a file's name, or a number.
 mutations: setup ## Plant faults in the module, one by one: do the tests notice?

@@ -6,8 +6,10 @@ colour-blind readers can tell apart; a hatch or a label says the same again. The
 are in plots.py, diagrams.py and the `*_plots.py`. Source: [Ours].
 """
 
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -15,6 +17,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 TARGET = "#0072B2"  # blue
 DRAFT = "#E69F00"  # amber
@@ -51,11 +55,43 @@ _STYLE = {
 }
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """A figure with its title and, in `words`, all that a reader should see in it."""
+
+    figure: Figure
+    title: str
+    words: str
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """Draw in the book's style inside this block, and nowhere else. Source: [Ours]."""
     with matplotlib.rc_context(_STYLE):
         yield
+
+
+def png(
+    figure: Figure,
+    dots_per_inch: int | None = None,
+    texts: Mapping[str, str] | None = None,
+) -> bytes:
+    """The figure as PNG with 256 colours: a third of the bytes, and no eye can tell.
+
+    texts: what the file says of itself, as its title
+    Source: [Ours].
+    """
+    full, small, notes = io.BytesIO(), io.BytesIO(), PngInfo()
+    with style():
+        figure.savefig(full, format="png", dpi=dots_per_inch or "figure")
+    image = Image.open(full).convert("RGB")
+    few = image.quantize(
+        256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+    )
+    for name, text in (texts or {}).items():
+        notes.add_itxt(name, text)
+    few.save(small, format="png", optimize=True, pnginfo=notes)
+    return small.getvalue()
 
 
 def canvas(

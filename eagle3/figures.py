@@ -10,7 +10,6 @@ matplotlib, so a test can tell whether a saved figure is up to date. [Ours]
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from io import StringIO
 from pathlib import Path
@@ -23,8 +22,9 @@ from matplotlib.figure import Figure
 from eagle3 import diagrams, plots, serving_plots, study_plots, ttt_plots
 from eagle3.bench.environment import read_results, results_path
 from eagle3.bench.ttt_cost import common_length, find
+from eagle3.drawing import DRAFT, INK, NEUTRAL, TARGET, Drawn, png
 from eagle3.paper import read_paper
-from eagle3.plots import DRAFT, INK, NEUTRAL, TARGET
+from eagle3.paper_figures import PAPER_FIGURES
 from eagle3.target import tap_layers
 from eagle3.trace import rows_from_json
 
@@ -33,15 +33,6 @@ RESULTS = FOLDER / "results"
 
 _SVG_STYLE = {"svg.hashsalt": "eagle3", "svg.fonttype": "path"}
 _PNG_DPI = 160
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A figure with its title and, in `words`, all that a reader should see in it."""
-
-    figure: Figure
-    title: str
-    words: str
 
 
 def serving_stack() -> Drawn:
@@ -281,6 +272,7 @@ FIGURES: Mapping[str, Callable[[], Drawn]] = {
     "study_by_n": study_by_n,
     "study_ablation": study_ablation,
     "throughput": throughput,
+    **PAPER_FIGURES,
 }
 
 
@@ -349,11 +341,8 @@ def svg_text(drawn: Drawn) -> str:
 def save(name: str, drawn: Drawn, folder: Path) -> None:
     """Write name.svg and name.png into the folder."""
     (folder / f"{name}.svg").write_text(svg_text(drawn), encoding="utf-8")
-    with plots.style():
-        metadata = {"Software": None, "Title": drawn.title, "Description": drawn.words}
-        drawn.figure.savefig(
-            folder / f"{name}.png", dpi=_PNG_DPI, format="png", metadata=metadata
-        )
+    told = {"Title": drawn.title, "Description": drawn.words}
+    (folder / f"{name}.png").write_bytes(png(drawn.figure, _PNG_DPI, told))
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ figures of their own and leave pyplot's global state alone. Source: [Ours].
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from eagle3.drawing import (
     REJECTED,
     TARGET,
     canvas,
+    png,
     style,
     svg_block,
     svg_label,
@@ -41,11 +41,8 @@ def show(figure: Figure, alt: str) -> None:
         it as the alt text, and a test can compare it where it cannot compare pixels
     Source: [Ours].
     """
-    png = io.BytesIO()
-    with style():
-        figure.savefig(png, format="png")
     words = f"Figure: {alt}"
-    bundle = {"image/png": png.getvalue(), "text/plain": words}
+    bundle = {"image/png": png(figure), "text/plain": words}
     display(bundle, raw=True, metadata={"image/png": {"alt": alt}})
     print(words)
 

@@ -98,7 +98,7 @@ def scaling(
     with style():
         figure, axes = canvas(4, (9.6, 2.9))
         for place, what in enumerate(("speedup", "tau")):
-            _paper_scaling(axes[place], paper, what)
+            paper_scaling(axes[place], paper, what)
         ours = ((title, speedup), ("tau", tau_of))
         for place, (what, value) in enumerate(ours, start=2):
             known = runs if value else ()
@@ -109,7 +109,8 @@ def scaling(
     return figure
 
 
-def _paper_scaling(axes: Axes, paper: Mapping[str, Any], what: str) -> None:
+def paper_scaling(axes: Axes, paper: Mapping[str, Any], what: str) -> None:
+    """Curves of speedup or tau against data, as the paper plots them. [Paper]"""
     looks = {"EAGLE-2": (NEUTRAL, "s", "--"), "EAGLE-3": (DRAFT, "o", "-")}
     scale = paper["data_scale"]
     for method, values in paper[what].items():
@@ -164,7 +165,7 @@ def early_alphas(paper: Mapping[str, Any], runs: Sequence[Run]) -> Figure:
     with style():
         figure, axes = canvas(3, (9.0, 3.1), width_ratios=(1.2, 2, 2))
         for i, (name, (low, high)) in enumerate(paper["one_alpha"].items()):
-            _range_bar(axes[0], i, (low, high), name)
+            range_bar(axes[0], i, (low, high), name)
         axes[0].set_xticks([])
         axes[0].set_xlim(-0.8, len(paper["one_alpha"]) - 0.2)
         axes[0].set_title("1-alpha, the paper\n(ranges read off)")
@@ -180,7 +181,8 @@ def _alpha(n: int) -> Value:
     return lambda run: run["n_alpha"][n]
 
 
-def _range_bar(axes: Axes, x: float, ends: tuple[float, float], name: str) -> None:
+def range_bar(axes: Axes, x: float, ends: tuple[float, float], name: str) -> None:
+    """A hatched bar over all that a value may be, with a name above it. [Ours]"""
     low, high = ends
     axes.bar(x, high - low, 0.6, low, color="#D0D0D0", edgecolor=INK, hatch="//")
     words = name.replace(" without ", "\nwithout\n")
@@ -194,7 +196,7 @@ def alpha_by_n(paper: Mapping[str, Any], runs: Sequence[Run]) -> Figure:
     """
     with style():
         figure, axes = canvas(2, (8.2, 3.2), sharey=True)
-        _paper_alphas(axes[0], paper["n_alpha"])
+        paper_alphas(axes[0], paper["n_alpha"])
         for arm in FIGURE_7_ARMS:
             _our_alphas(axes[1], largest(runs, arm), arm)
         if axes[1].lines:
@@ -215,7 +217,8 @@ def _empty_shared(axes: Axes) -> None:
     axes.set_xticks([])
 
 
-def _paper_alphas(axes: Axes, curves: Mapping[str, Sequence[Any]]) -> None:
+def paper_alphas(axes: Axes, curves: Mapping[str, Sequence[Any]]) -> None:
+    """n-alpha as read off the paper's plot, ranges and gaps included. [Paper]"""
     looks = {"EAGLE": (NEUTRAL, "s"), "EAGLE-3": (DRAFT, "o")}
     for method, points in curves.items():
         colour, marker = looks[method]
