@@ -174,32 +174,33 @@ def _tile(
     return [tile, svg_text(middle, top + 17, label, 11, text_anchor="middle")]
 
 
-def speedup_map(
-    acceptance: Sequence[float],
-    draft_cost: Sequence[float],
+def best_chains(
+    across: tuple[str, Sequence[float]],
+    up: tuple[str, Sequence[float]],
     best: Sequence[Sequence[tuple[int, float]]],
 ) -> Figure:
-    """The best chain for each draft: its length, and what it gains over plain decoding.
+    """The best chain at each place of a grid: its length, and what it gains.
 
-    acceptance: [A]        draft_cost: [C], in target passes
-    best: [C, A] pairs of chain length and speedup; length 0 means not to draft
+    across, up: what changes from column to column and from row to row, by name
+    best: [rows, columns] pairs of chain length and speedup; length 0: don't draft
     Source: [Derived].
     """
-    values = [[gain for _, gain in line] for line in best]
+    gains = [[gain for _, gain in line] for line in best]
     shades = LinearSegmentedColormap.from_list("gain", ["white", TARGET])
-    top = max(1.01, *(gain for line in values for gain in line))
+    top = max(1.01, *(gain for line in gains for gain in line))
+    (column_name, columns), (row_name, rows) = across, up
     with style():
-        figure, (axes,) = canvas(size=(7.0, 0.46 * len(draft_cost) + 1.0))
-        look = {"cmap": shades, "vmin": 1.0, "vmax": 1.35 * top}
-        axes.imshow(values, aspect="auto", origin="lower", **look)
+        figure, (axes,) = canvas(size=(7.2, 0.48 * len(rows) + 1.0))
+        look = {"cmap": shades, "vmin": 1.0, "vmax": 1.4 * top}
+        axes.imshow(gains, aspect="auto", origin="lower", **look)
         for i, line in enumerate(best):
             for j, (length, gain) in enumerate(line):
-                says = f"{gain:.2f}x\nn = {length}" if length else "don't\ndraft"
+                says = f"n = {length}\n{gain:.2f}x" if length else "don't\ndraft"
                 axes.text(j, i, says, ha="center", va="center", fontsize=7.5)
-        axes.set_xticks(range(len(acceptance)), [f"{a:g}" for a in acceptance])
-        axes.set_yticks(range(len(draft_cost)), [f"{c:g}" for c in draft_cost])
-        axes.set_xlabel("acceptance of a drafted token")
-        axes.set_ylabel("cost of a drafted token\n(target passes)")
+        axes.set_xticks(range(len(columns)), [f"{value:g}" for value in columns])
+        axes.set_yticks(range(len(rows)), [f"{value:g}" for value in rows])
+        axes.set_xlabel(column_name)
+        axes.set_ylabel(row_name)
         axes.tick_params(length=0)
         axes.grid(False)
     return figure

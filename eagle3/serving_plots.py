@@ -1,4 +1,4 @@
-"""Pictures of serving: throughput against batch, the best length, speed under a limit.
+"""Pictures of serving: throughput against batch, and speed under a limit.
 
 The paper's points are marks, a cost model's curves are lines, and measurements of ours
 have pictures of their own. Data in, figure out. Source: [Paper, Tables 3 and 5],
@@ -11,7 +11,6 @@ from math import log2
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from eagle3.drawing import (
@@ -96,36 +95,6 @@ def against_batch(
             axes.legend(fontsize=7.5)
         all_axes[0].set_ylabel(label)
         all_axes[0].set_ylim(bottom=0)
-    return figure
-
-
-def length_map(
-    alphas: Sequence[float],
-    batches: Sequence[int],
-    best: Sequence[Sequence[tuple[int, float]]],
-) -> Figure:
-    """The best chain for each acceptance and batch size: its length and its speedup.
-
-    best: [len(alphas), len(batches)] pairs of length and speedup; 0 means not to draft
-    Source: [Derived].
-    """
-    gains = [[gain for _, gain in line] for line in best]
-    shades = LinearSegmentedColormap.from_list("gain", ["white", TARGET])
-    top = max(1.01, *(gain for line in gains for gain in line))
-    with style():
-        figure, (axes,) = canvas(size=(7.4, 0.5 * len(alphas) + 0.9))
-        look = {"cmap": shades, "vmin": 1.0, "vmax": 1.4 * top}
-        axes.imshow(gains, aspect="auto", origin="lower", **look)
-        for i, line in enumerate(best):
-            for j, (length, gain) in enumerate(line):
-                says = f"n = {length}\n{gain:.2f}x" if length else "don't\ndraft"
-                axes.text(j, i, says, ha="center", va="center", fontsize=7.5)
-        axes.set_xticks(range(len(batches)), [f"{b}" for b in batches])
-        axes.set_yticks(range(len(alphas)), [f"{a:g}" for a in alphas])
-        axes.set_xlabel("requests in the batch")
-        axes.set_ylabel("n-alpha, the same for all n")
-        axes.tick_params(length=0)
-        axes.grid(False)
     return figure
 
 

@@ -10,7 +10,7 @@ from helpers import PROMPT, toy, trained_draft
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from eagle3.chain_plots import CacheMoment, block_mask, cache_strips_svg, speedup_map
+from eagle3.chain_plots import CacheMoment, best_chains, block_mask, cache_strips_svg
 from eagle3.engine import generate
 from eagle3.plots import TARGET
 from eagle3.trace import TraceRow, trace_rows
@@ -110,15 +110,18 @@ def test_lengths_agree_with_a_real_trace():
 
 def test_the_map_writes_length_and_gain_and_leaves_no_gain_white():
     best = [[(1, 1.25), (4, 2.5)], [(0, 1.0), (2, 1.5)]]
-    (axes,) = speedup_map([0.5, 0.9], [0.0, 0.5], best).axes
+    across, up = ("alpha", [0.5, 0.9]), ("cost", [0.0, 0.5])
+    (axes,) = best_chains(across, up, best).axes
     assert [t.get_text() for t in axes.texts] == [
-        "1.25x\nn = 1",
-        "2.50x\nn = 4",
+        "n = 1\n1.25x",
+        "n = 4\n2.50x",
         "don't\ndraft",
-        "1.50x\nn = 2",
+        "n = 2\n1.50x",
     ]
     (image,) = axes.images
     assert to_hex(image.cmap(image.norm(1.0))) == "#ffffff"
     assert image.norm(1.0) < image.norm(1.25) < image.norm(2.5) < 1
     assert image.get_array().tolist() == [[1.25, 2.5], [1.0, 1.5]]
     assert [t.get_text() for t in axes.get_yticklabels()] == ["0", "0.5"]
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["0.5", "0.9"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("alpha", "cost")

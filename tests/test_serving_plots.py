@@ -12,7 +12,6 @@ from eagle3.paper import read_paper
 from eagle3.serving_plots import (
     against_batch,
     frontier,
-    length_map,
     speedup_svg,
     throughput_ratio,
 )
@@ -60,14 +59,6 @@ def test_against_batch_draws_its_curves_and_the_level():
     assert lines_of(axes) == {"a": ([1, 2], [3, 4])}
     assert list(axes.lines[-1].get_ydata()) == [1, 1]
     assert axes.get_ylabel() == "steps"
-
-
-def test_the_length_map_says_length_and_speedup_of_each_place():
-    figure = length_map(
-        [0.5, 0.8], [1, 16], [[(2, 1.5), (0, 1.0)], [(4, 2.25), (1, 1.1)]]
-    )
-    said = [text.get_text() for text in figure.axes[0].texts]
-    assert said == ["n = 2\n1.50x", "don't\ndraft", "n = 4\n2.25x", "n = 1\n1.10x"]
 
 
 def test_the_frontier_labels_batches_and_draws_the_limit():
