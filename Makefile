@@ -39,7 +39,7 @@ help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
 
 lab: setup fetch ## Open the book in JupyterLab, in your own copy of the chapters
-	@$(PYTHON) tools/copy_notebooks.py notebooks my_notebooks
+	@$(PY) tools/copy_notebooks.py notebooks my_notebooks
 	$(PY) -m jupyterlab --ServerApp.root_dir=. \
 	    --LabApp.default_url=/lab/tree/$(OPEN)/00_start_here.ipynb $(LAB_ARGS)
 

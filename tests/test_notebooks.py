@@ -11,10 +11,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from copy_notebooks import copy_notebooks
+from copy_notebooks import copy_notebooks, trust
 from execute_notebooks import execute
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
+from nbformat.sign import NotebookNotary
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from nbval.plugin import get_sanitize_patterns
 from notebook_guard import BUILD_HEADINGS, HEADINGS, problems, required_headings
@@ -268,16 +269,31 @@ def test_the_readers_copy_is_never_overwritten(tmp_path: Path) -> None:
     source.mkdir()
     chapter = source / "00_x.ipynb"
     chapter.write_text("first", encoding="utf-8")
-    assert copy_notebooks(source, target) == []
     mine = target / "00_x.ipynb"
+    assert copy_notebooks(source, target) == ([mine], [])
     assert mine.read_text(encoding="utf-8") == "first"
     mine.write_text("my notes", encoding="utf-8")
-    assert copy_notebooks(source, target) == []  # only the copy changed
+    assert copy_notebooks(source, target) == ([], [])  # only the copy changed
     chapter.write_text("second", encoding="utf-8")
     later = mine.stat().st_mtime + 10
     os.utime(chapter, (later, later))
-    assert copy_notebooks(source, target) == [chapter]
+    assert copy_notebooks(source, target) == ([], [chapter])
     assert mine.read_text(encoding="utf-8") == "my notes"
+
+
+def test_a_fresh_copy_is_trusted_and_another_notebook_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JupyterLab asks the same notary, whose key lies in the reader's data folder."""
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    ours, foreign = unrun_notebook("print(1)"), unrun_notebook("print(2)")
+    nbformat.write(ours, tmp_path / "ours.ipynb")
+    trust([])
+    assert not (tmp_path / "data").exists()
+    trust([tmp_path / "ours.ipynb"])
+    read = nbformat.read(tmp_path / "ours.ipynb", as_version=4)
+    assert NotebookNotary().check_signature(read)
+    assert not NotebookNotary().check_signature(foreign)
 
 
 # --- what nbval does not compare ------------------------------------------------------
