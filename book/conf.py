@@ -10,6 +10,7 @@ language = "en"
 extensions = ["myst_nb", "sphinx_copybutton"]
 nb_execution_mode = "off"  # the pages come with outputs
 nb_merge_streams = True
+nb_ipywidgets_js = {"require.js": {}, "embed-amd.js": {}}  # in _static
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 

@@ -12,6 +12,7 @@ import re
 import runpy
 import subprocess
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -115,7 +116,9 @@ def small_notebook() -> nbformat.NotebookNode:
     return cells.new_notebook(cells=[cells.new_markdown_cell("# Title\n\nText"), code])
 
 
-def test_a_page_has_badge_pictures_with_words_and_no_dead_widget(tmp_path) -> None:
+def test_a_page_has_badge_pictures_with_words_and_no_dead_widget(
+    tmp_path: Path,
+) -> None:
     notebook = small_notebook()
     book.page(notebook, "07_x", ADDRESS, tmp_path)
     title, code = notebook.cells
@@ -136,25 +139,60 @@ def test_a_page_has_badge_pictures_with_words_and_no_dead_widget(tmp_path) -> No
     assert (tmp_path / "07_x-1.png").read_bytes() == PNG
 
 
-def packed(folder: Path, content: bytes) -> Path:
-    path = folder / f"{book.PACKAGE.replace('@', '-')}.tgz"
-    with tarfile.open(path, "w:gz") as archive:
-        entry = tarfile.TarInfo(book.SCRIPT)
+def test_a_widget_that_left_pictures_behind_stays_in_the_place_of_its_still(
+    tmp_path: Path,
+) -> None:
+    notebook = small_notebook()
+    view = {"application/vnd.jupyter.widget-view+json": {"model_id": "b0"}}
+    code = notebook.cells[1]
+    code.outputs[1].data |= view
+    walked = {"walked": "frame", "pictures": []}
+    state = {
+        "b0": {"state": {"children": ["IPY_MODEL_c1"]}},
+        "c1": {"state": {"left_behind": walked}},
+        "d2": {"state": {}},
+    }
+    widgets = {book._STATE: {"state": state, "version_major": 2}}
+    notebook.metadata["widgets"] = nbformat.from_dict(widgets)
+    book.page(notebook, "07_x", ADDRESS, tmp_path)
+    assert list(notebook.metadata.widgets[book._STATE].state) == ["b0", "c1"]
+    assert code.outputs[0].data["application/vnd.jupyter.widget-view+json"]
+    assert "svg" not in str(code.outputs)
+
+
+def test_a_widget_that_needs_its_kernel_leaves_no_state() -> None:
+    notebook = small_notebook()
+    models = {"b0": {"state": {"left_behind": {"walked": ""}}}}
+    widgets = {book._STATE: {"state": models}}
+    notebook.metadata["widgets"] = nbformat.from_dict(widgets)
+    notebook.cells[1].outputs[1].data |= {book.WIDGET: {"model_id": "b0"}}
+    assert book.keep_alive(notebook) == set()
+    assert "widgets" not in notebook.metadata
+
+
+def packed(folder: Path, content: bytes) -> book.Script:
+    """A package as npm would have left it in the folder."""
+    with tarfile.open(folder / "owner-tool-1.2.tgz", "w:gz") as archive:
+        entry = tarfile.TarInfo("package/x.js")
         entry.size = len(content)
         archive.addfile(entry, io.BytesIO(content))
-    return path
+    digest = hashlib.sha512((folder / "owner-tool-1.2.tgz").read_bytes()).digest()
+    right = base64.b64encode(digest).decode()
+    return book.Script("@owner/tool@1.2", right, "package/x.js", "tool.js")
 
 
-def test_the_script_is_used_only_with_the_right_checksum(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = packed(tmp_path, b"script")
+def test_a_script_is_used_only_with_the_right_checksum(tmp_path: Path) -> None:
+    script = packed(tmp_path, b"script")
+    assert book.fetch(script, tmp_path).read_bytes() == b"script"
     with pytest.raises(SystemExit, match="wrong checksum"):
-        book.fetch_script(tmp_path)
-    assert not package.exists()
-    right = hashlib.sha512(packed(tmp_path, b"script").read_bytes()).digest()
-    monkeypatch.setattr(book, "SHA512", base64.b64encode(right).decode())
-    assert book.fetch_script(tmp_path).read_bytes() == b"script"
+        book.fetch(replace(script, sha512="other"), tmp_path)
+    assert not (tmp_path / "owner-tool-1.2.tgz").exists()
+
+
+def test_scripts_have_fixed_versions() -> None:
+    for script in book.SCRIPTS:
+        assert re.search(r"@\d+\.\d+\.\d+$", script.package)
+        assert len(base64.b64decode(script.sha512)) == 64
 
 
 def test_a_missing_npm_is_said_in_one_sentence(
@@ -162,7 +200,7 @@ def test_a_missing_npm_is_said_in_one_sentence(
 ) -> None:
     monkeypatch.setattr(book.shutil, "which", lambda name: None)
     with pytest.raises(SystemExit, match=r"^npm is missing: install Node\.js"):
-        book.fetch_script(tmp_path)
+        book.fetch(book.SCRIPTS[0], tmp_path)
 
 
 @pytest.mark.parametrize("address", ["", ADDRESS])
@@ -172,7 +210,8 @@ def test_readers_browsers_are_sent_nowhere_for_parts(
     monkeypatch.setenv("BOOK_REPOSITORY", address)
     conf = runpy.run_path(str(book.PARTS / "conf.py"))
     assert conf["nb_execution_mode"] == "off"
-    assert conf["mathjax_path"] == "mathjax.js"
+    names = {script.name for script in book.SCRIPTS}
+    assert {conf["mathjax_path"], *conf["nb_ipywidgets_js"]} == names
     assert conf["html_theme_options"]["use_repository_button"] == bool(address)
     values = re.findall(
         r"https?://", str({k: v for k, v in conf.items() if k[0] != "_"})

@@ -2,7 +2,9 @@
 
 Outputs and execution counts stay, since they are what a static page shows and what
 nbval compares. Widget state, time stamps and version numbers go: they are noise in a
-diff, and widget state can make a code host refuse to show the page.
+diff, and widget state can make a code host refuse to show the page. The ids of widgets
+go with their state: where no kernel has it, JupyterLab waits for a widget with an id
+("Loading widget..."), and hides one without.
 """
 
 import sys
@@ -12,6 +14,7 @@ import nbformat
 from nbclient import NotebookClient
 
 CELL_SECONDS = 600
+WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def execute(path: Path) -> None:
@@ -19,6 +22,18 @@ def execute(path: Path) -> None:
 
     Raises nbclient's CellExecutionError at the first failing cell; the file then
     stays as it was.
+    """
+    notebook = run(path)
+    tidy(notebook)
+    fresh = path.with_suffix(".ipynb.tmp")
+    nbformat.write(notebook, fresh)
+    fresh.replace(path)
+
+
+def run(path: Path) -> nbformat.NotebookNode:
+    """A notebook with the outputs of a fresh run, widget state and all.
+
+    Raises nbclient's CellExecutionError at the first failing cell.
     """
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(
@@ -29,10 +44,7 @@ def execute(path: Path) -> None:
         coalesce_streams=True,  # a print that was sent in two pieces is saved as one
         resources={"metadata": {"path": str(path.parent)}},
     ).execute()
-    tidy(notebook)
-    fresh = path.with_suffix(".ipynb.tmp")
-    nbformat.write(notebook, fresh)
-    fresh.replace(path)
+    return notebook
 
 
 def tidy(notebook: nbformat.NotebookNode) -> None:
@@ -49,6 +61,10 @@ def tidy(notebook: nbformat.NotebookNode) -> None:
     )
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", []):
+            view = output.get("data", {}).get(WIDGET)
+            if view is not None:
+                view["model_id"] = ""
 
 
 if __name__ == "__main__":

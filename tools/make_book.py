@@ -2,26 +2,34 @@
 
 `make book` runs the chapters afresh and builds from those copies; `make book
 OUTPUTS=saved` takes what is saved in the repository. The notebooks themselves are not
-touched. The one part that is not in the repository, the script that typesets formulas,
-comes from npm in a fixed version and is checked before use. The site lies in
+touched. What is not in the repository, the scripts that typeset formulas and show
+widgets, comes from npm in fixed versions and is checked before use. The site lies in
 build/book/html and can be opened as a file.
+
+A widget without Python behind it is dead, so pages show its still picture. One that
+left pictures behind for such pages stays alive, if its chapter was run afresh.
 """
 
 import argparse
 import base64
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from html import escape
+from itertools import count
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import nbformat
-from execute_notebooks import execute
+from execute_notebooks import WIDGET, run
 from nbformat import NotebookNode
 from readme import CHAPTERS
 
@@ -32,13 +40,41 @@ BUILD = ROOT / "build" / "book"
 SITE = BUILD / "html"
 BRANCH = "main"
 
-SCRIPT = "package/es5/tex-svg-full.js"  # formulas as SVG: one file, no fonts
-PACKAGE = "mathjax@3.2.2"
-SHA512 = (
-    "Bt+SSVU8eBG27zChVewOicYs7Xsdt40qm4+UpHyX7k0/O9NliPc+x77k1/FEsPsjKPZGJvtRZM1vO+ge"
-    "W0OhGw=="
+
+@dataclass(frozen=True)
+class Script:
+    """A file of a package of npm, and the name that it has in the site."""
+
+    package: str
+    sha512: str  # of the package
+    path: str
+    name: str
+
+
+SCRIPTS = (
+    Script(  # formulas as SVG: one file, no fonts
+        "mathjax@3.2.2",
+        "Bt+SSVU8eBG27zChVewOicYs7Xsdt40qm4+UpHyX7k0/O9NliPc+x77k1/FEsPsjKPZGJvtRZM1vO+"
+        "geW0OhGw==",
+        "package/es5/tex-svg-full.js",
+        "mathjax.js",
+    ),
+    Script(
+        "requirejs@2.3.7",
+        "DouTG8T1WanGok6Qjg2SXuCMzszOo0eHeH9hDZ5Y4x8Je+9JB38HdTLT4/VA8OaUhBa0JPVHJ0pyBk"
+        "M1z+pDsw==",
+        "package/require.js",
+        "require.js",
+    ),
+    Script(
+        "@jupyter-widgets/html-manager@1.0.15",
+        "5thBIV6ymNgmPVOHvzx+gGy8ZSKmSazhtGw4/c4xJDVzRhG9PTeQsRjF3FUTopvFi//SABeNz1yp47"
+        "bCrJ3CQA==",
+        "package/dist/embed-amd.js",
+        "embed-amd.js",
+    ),
 )
-_WIDGET = "application/vnd.jupyter.widget-view+json"
+_STATE = "application/vnd.jupyter.widget-state+json"
 _LINK = re.compile(r"\]\((\.\./[^)#\s]+)")
 
 
@@ -117,44 +153,81 @@ def page(notebook: NotebookNode, name: str, address: str, pictures: Path) -> Non
 
     Below the title comes the badge. Pictures go to files of the folder `pictures`, with
     their words as alt texts, and what was printed below as words becomes a caption.
-    Widgets have no kernel here: their still pictures stay.
+    Widgets without pictures for a page without a kernel go, and their stills stay.
     """
+    alive = keep_alive(notebook)
     first = notebook.cells[0]
     title, _, rest = first.source.partition("\n")
     line = f"{badge(name, address)}\n{colab_note(address)}".strip()
     first.source = f"{title}\n\n{line}\n\n{rest}"
-    count = 0
+    files = (pictures / f"{name}-{i}" for i in count())
     for cell in notebook.cells:
-        for output in list(cell.get("outputs", [])):
-            if output.output_type == "stream":
-                _set_caption(cell, output)
-                continue
-            data = output.get("data", {})
-            data.pop(_WIDGET, None)
+        if cell.cell_type == "code":
+            cell.outputs = _shown(cell.outputs, alive, files)
+
+
+def keep_alive(notebook: NotebookNode) -> set[str]:
+    """Ids of the widgets that work without a kernel; the state of all others goes."""
+    widgets = notebook.metadata.get("widgets", {}).get(_STATE, {})
+    models, alive, kept = widgets.get("state", {}), set(), set()
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            shown = output.get("data", {}).get(WIDGET, {}).get("model_id")
+            parts = _parts(shown, models)
+            if any(models[p].state.get("left_behind", {}).get("walked") for p in parts):
+                alive.add(shown)
+                kept |= parts
+    if kept:
+        widgets["state"] = {part: models[part] for part in sorted(kept)}
+    else:
+        notebook.metadata.pop("widgets", None)
+    return alive
+
+
+def _parts(model: str | None, models: Mapping[str, Any]) -> set[str]:
+    """A widget and all that it is made of, by id; nothing for one without a state."""
+    found: set[str] = set()
+    waiting = [model]
+    while waiting:
+        part = waiting.pop()
+        if part in models and part not in found:
+            found.add(part)
+            waiting += re.findall(r"IPY_MODEL_(\w+)", json.dumps(models[part]))
+    return found
+
+
+def _shown(
+    outputs: list[NotebookNode], alive: set[str], files: Iterator[Path]
+) -> list[NotebookNode]:
+    """The outputs of a cell as the page shows them. files: names for its pictures"""
+    shown: list[NotebookNode] = []
+    for output in outputs:
+        data = output.get("data", {})
+        if output.output_type == "stream":
+            shown += _with_caption(output)
+        elif data.get(WIDGET, {}).get("model_id") in alive:
+            shown[-1:] = [output]  # in the place of its still picture
+        else:
+            data.pop(WIDGET, None)
             for kind, ending in (("image/svg+xml", "svg"), ("image/png", "png")):
-                if kind in data and "text/html" not in data:
-                    file = pictures / f"{name}-{count}.{ending}"
-                    count += 1
-                    _write_picture(file, data[kind])
+                if kind in data:
+                    file = next(files).with_suffix(f".{ending}")
+                    _write_picture(file, data.pop(kind))
+                    source = f"../{file.parent.name}/{file.name}"
                     alt = escape(_words(output, kind))
-                    data["text/html"] = (
-                        f'<img src="../pictures/{file.name}" alt="{alt}">'
-                    )
-            for kind in ("image/svg+xml", "image/png"):
-                data.pop(kind, None)
+                    data["text/html"] = f'<img src="{source}" alt="{alt}">'
+            shown.append(output)
+    return shown
 
 
-def _set_caption(cell: NotebookNode, printed: NotebookNode) -> None:
-    """Takes the words of a picture out of what was printed, as a caption."""
+def _with_caption(printed: NotebookNode) -> list[NotebookNode]:
+    """What was printed; if it begins with a picture's words, they become a caption."""
     words, _, rest = printed.text.partition("\n")
     if not words.startswith("Figure: "):
-        return
-    html = f'<p class="picture-words">{escape(words)}</p>'
-    at = cell.outputs.index(printed)
-    cell.outputs.insert(at, nbformat.v4.new_output("display_data", {"text/html": html}))
+        return [printed]
+    html = {"text/html": f'<p class="picture-words">{escape(words)}</p>'}
     printed.text = rest
-    if not rest:
-        cell.outputs.remove(printed)
+    return [nbformat.v4.new_output("display_data", html), *([printed] if rest else [])]
 
 
 def _write_picture(file: Path, content: str) -> None:
@@ -189,31 +262,32 @@ def contents(names: list[str]) -> str:
     return "\n".join(lines)
 
 
-def fetch_script(folder: Path) -> Path:
-    """The formula script from npm's package, which must have the right checksum.
+def fetch(script: Script, folder: Path) -> Path:
+    """A script out of its package from npm, which must have the right checksum.
 
     Raises SystemExit with one sentence where npm is missing, can't be reached, or sends
     something else.
     """
-    package = folder / f"{PACKAGE.replace('@', '-')}.tgz"
+    name = re.sub("[/@]", "-", script.package.removeprefix("@"))
+    package = folder / f"{name}.tgz"
     if not package.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         npm = shutil.which("npm")
         if npm is None:
             sys.exit("npm is missing: install Node.js, which brings it.")
-        command = [npm, "pack", PACKAGE, "--silent", "--pack-destination", str(folder)]
+        command = [npm, "pack", script.package, "--silent"]
+        command += ["--pack-destination", str(folder)]
         if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
-            sys.exit(f"npm could not fetch {PACKAGE}: try again with a network.")
+            sys.exit(f"npm could not fetch {script.package}: try again with a network.")
     found = base64.b64encode(hashlib.sha512(package.read_bytes()).digest()).decode()
-    if found != SHA512:
+    if found != script.sha512:
         package.unlink()
         sys.exit(f"{package.name} had the wrong checksum and was deleted: try again.")
-    script = folder / "mathjax.js"
     with tarfile.open(package) as archive:
-        content = archive.extractfile(SCRIPT)
+        content = archive.extractfile(script.path)
         assert content is not None
-        script.write_bytes(content.read())
-    return script
+        (folder / script.name).write_bytes(content.read())
+    return folder / script.name
 
 
 def lay_out(folder: Path, address: str, fresh: bool) -> None:
@@ -236,8 +310,7 @@ def lay_out(folder: Path, address: str, fresh: bool) -> None:
         shutil.copy(copy, folder / "extra" / "notebooks")
         if fresh:
             print(f"running {name}", flush=True)
-            execute(copy)
-        notebook = nbformat.read(copy, as_version=4)
+        notebook = run(copy) if fresh else nbformat.read(copy, as_version=4)
         page(notebook, name, address, folder / "extra" / "pictures")
         nbformat.write(notebook, copy)
         for cell in notebook.cells:
@@ -258,10 +331,14 @@ def _take_along(link: str, folder: Path) -> None:
 
 def build(address: str, fresh: bool) -> None:
     """The whole site. Raises SystemExit where Sphinx has anything to complain about."""
-    script = fetch_script(BUILD / "npm")
+    scripts = [fetch(script, BUILD / "npm") for script in SCRIPTS]
     source = BUILD / "source"
     lay_out(source, address, fresh)
-    shutil.copy(script, source / "_static")
+    for script in scripts:
+        shutil.copy(script, source / "_static")
+    # This one comes with Python's package, and pages with widgets ask for it by name.
+    frontend = Path("share", "jupyter", "nbextensions", "anywidget", "index.js")
+    shutil.copy(sys.prefix / frontend, source / "extra" / "notebooks" / "anywidget.js")
     shutil.rmtree(SITE, ignore_errors=True)
     options = [
         "-W",
