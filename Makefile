@@ -12,6 +12,8 @@ OUTPUTS ?= fresh
 # Where the book's badges lead, as in https://github.com/OWNER/NAME; if it is empty,
 # to the origin of this clone where that is on GitHub. The only place to set it.
 REPOSITORY ?=
+WORK ?= reproduced
+ARGS ?=
 
 # Which build of torch. On Linux pip's default is the CUDA build of several GB, which a
 # laptop doesn't need, so there uv fetches the CPU build (it knows where that lies).
@@ -33,7 +35,7 @@ TEST_ENV := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 MPLBACKEND=Agg
 
 .DEFAULT_GOAL := help
 .PHONY: help lab test test-browser setup fetch lint pytest nbval notebooks figures
-.PHONY: figures-check gpu-check mutations book book-check clean
+.PHONY: figures-check gpu-check mutations reproduce book book-check clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -113,6 +115,11 @@ book-check: book ## Build the site and look at every page in Chromium
 # Needs a CUDA build of torch (TORCH_BACKEND above), no network and no model.
 gpu-check: setup ## Check the batch engine on this machine's GPU, in under 8 minutes
 	$(PY) -m eagle3.bench.gpu_check figures/results
+
+# Days of work on a laptop; run it again to go on. With ARGS=--list it only says what it
+# does, with the hours that it took us; ARGS=--short does all of it on very little data.
+reproduce: setup fetch ## Make all data, drafts and numbers anew (ARGS=--short: minutes)
+	$(PY) tools/reproduce.py $(WORK) $(ARGS)
 
 clean: ## Remove .venv and caches; your copies of the chapters stay
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
