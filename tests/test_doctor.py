@@ -459,7 +459,13 @@ def test_the_main_cause_costs_most_and_structure_comes_first():
 
 def test_the_installation_is_looked_at(monkeypatch, tmp_path):
     assert [f.part for f in env.environment()] == [
+        "Python",
         "versions",
+        "kernel",
+        "widgets",
+        "memory",
+        "disk",
+        "device",
         "threads",
         "package data",
         "cache folder",

@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 
 from eagle3 import fetch
 from eagle3.bench.environment import describe_environment
+from eagle3.doctor import machine
 from eagle3.doctor.finding import Finding
 
 DATA = Path(__file__).parents[1] / "data"
@@ -20,7 +21,19 @@ _DECISIVE = ("torch", "transformers", "safetensors", "numpy")
 
 def environment() -> list[Finding]:
     """All that can be wrong before a draft is looked at. [Ours]"""
-    return [versions(), threads(), package_data(), cache(), model()]
+    return [
+        machine.python(),
+        versions(),
+        machine.kernel(),
+        machine.widgets(),
+        machine.memory(),
+        machine.disk(),
+        machine.device(),
+        threads(),
+        package_data(),
+        cache(),
+        model(),
+    ]
 
 
 def versions() -> Finding:
