@@ -265,27 +265,48 @@ class BatchEngine:
     def run(self, requests: Sequence[Request]) -> list[Answer]:
         """Answer these requests, and all that are already here; theirs in order.
 
-        Raises ValueError for one that can't be run, before any is. [Ours]
+        When it is interrupted, all these requests are given up. Raises ValueError for
+        one that can't be run, before any is. [Ours]
         """
         for request in requests:
             self._length(request)
         tickets, answers = [self.submit(request) for request in requests], {}
-        while not self.is_idle:
-            answers |= {answer.ticket: answer for answer in self.step()}
+        try:
+            while not self.is_idle:
+                answers |= {answer.ticket: answer for answer in self.step()}
+        except BaseException:  # Ctrl-C above all
+            others = (one for one in self.waiting if one.ticket not in tickets)
+            self.waiting = deque(others)
+            raise
         return [answers[ticket] for ticket in tickets]
 
     @torch.inference_mode()
     def step(self) -> list[Answer]:
-        """Fill free slots, then run one cycle; returns the ended answers. [Ours]"""
+        """Fill free slots, then run one cycle; returns the ended answers.
+
+        When it is interrupted, all running requests are given up: what the device has
+        committed by then is not known here. Those that wait stay. [Ours]
+        """
         clock = Clock(self.seconds, self.num_cycles, self.laps, self.target.device)
         answers = []
-        for slot in range(self.slots.count):
-            while self.waiting and self.running[slot] is None:
-                answers += self._admit(slot, self.waiting.popleft())
-        clock.lap("prefill")
-        if any(self.running):
-            answers += self._cycle(clock)
+        try:
+            for slot in range(self.slots.count):
+                while self.waiting and self.running[slot] is None:
+                    answers += self._admit(slot, self.waiting.popleft())
+            clock.lap("prefill")
+            if any(self.running):
+                answers += self._cycle(clock)
+        except BaseException:  # Ctrl-C above all
+            self._give_up()
+            raise
         return answers
+
+    def _give_up(self) -> None:
+        """Free all slots, to be cleaned before they are used again."""
+        self._dirty.update(range(self.slots.count))
+        for slot, one in enumerate(self.running):
+            if one is not None:
+                self._release(slot, "cancelled")
 
     def _admit(self, slot: int, one: _Running) -> list[Answer]:
         """Run a prompt into a slot; returns its answer if one token was all of it."""
