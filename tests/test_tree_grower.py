@@ -174,3 +174,14 @@ def test_a_forest_of_a_real_draft_grows_the_engines_trees():
     assert state.decision.path == run.cycles[0].path
     with pytest.raises(ValueError, match="token 13 has nothing behind it in an answer"):
         plant(toy, draft, result, at=13)
+
+
+def test_tokens_are_words_and_nothing_else():
+    bad = ("<script>", "<img onerror=x>", "</svg>", "<b>", "&", '"', "'", "<i>")
+    explorer = tree_grower({"<u>": place(decode=bad.__getitem__)})
+    for row in range(len(explorer.state.kept) + 1):
+        explorer.change("row", row)
+        root = ElementTree.fromstring(explorer.picture.svg)
+        tags = {node.tag.removeprefix("{http://www.w3.org/2000/svg}") for node in root}
+        assert tags <= {"rect", "text", "line"}
+    assert "&lt;" in explorer.picture.svg

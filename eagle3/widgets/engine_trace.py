@@ -17,6 +17,7 @@ from eagle3.widgets.svg import Handle, Picture, line, paragraph, rect, text
 from eagle3.widgets.trace_state import TraceState, recorder
 
 _WIDTH, _LEFT, _WIDE = 700, 20, 660
+_PACE = 1500  # milliseconds from cycle to cycle
 _BEFORE, _PASS, _AFTER = "before", "after the passes", "after the rollback"
 
 
@@ -36,7 +37,8 @@ def engine_trace(target: Target, draft: Any, prompt: str) -> Explorer:
             description="Cycle", layout=ipywidgets.Layout(width="130px")
         ),
     }
-    return Explorer(TraceState(record, record(prompt)), draw_trace, controls)
+    state = TraceState(record, record(prompt))
+    return Explorer(state, draw_trace, controls, walked="cycle")
 
 
 def draw_trace(state: TraceState) -> Picture:
@@ -86,6 +88,7 @@ def _emitted(state: TraceState, top: float) -> tuple[list[str], Handle]:
         value=state.cycle,
         grows="right",
         big_step=5,
+        pace=_PACE,
     )
     return parts, handle
 

@@ -28,7 +28,7 @@ def mask_explorer(state: MaskState | None = None) -> Explorer:
         "length": ipywidgets.IntText(description="Words", layout=number),
         "text": ipywidgets.Text(description="Your words", continuous_update=False),
     }
-    return Explorer(state or MaskState(), draw_mask, controls)
+    return Explorer(state or MaskState(), draw_mask, controls, walked="row")
 
 
 def draw_mask(state: MaskState) -> Picture:

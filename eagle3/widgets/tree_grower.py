@@ -33,7 +33,7 @@ def tree_grower(places: Mapping[str, Place]) -> Explorer:
         "top_k": ipywidgets.IntText(description="Top-k", layout=number),
         "budget": ipywidgets.IntText(description="Budget", layout=number),
     }
-    return Explorer(GrowerState(places), draw_tree, controls)
+    return Explorer(GrowerState(places), draw_tree, controls, walked="row")
 
 
 def draw_tree(state: GrowerState) -> Picture:

@@ -6,8 +6,8 @@ const KEYS = {
   ArrowLeft: ["by", -1], PageUp: ["page", 1], PageDown: ["page", -1],
   Home: ["to", "low"], End: ["to", "high"],
 };
-const SILENT = "No kernel answers yet. The marked part of the picture and its buttons " +
-  "work without one; what stands above it does not.";
+const SILENT = "No kernel answers yet. In the picture, mouse and arrow keys work " +
+  "without one; the fields above it don't.";
 const PATIENCE = 3000; // milliseconds until that is said
 
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
