@@ -1,25 +1,15 @@
-"""The cost explorer without a page: numbers by hand, on a server simple enough for it.
-
-A pass of the target costs 10 and 1 for each row, one of the draft 1 and nothing more.
-"""
+"""The cost explorer without a page: prices by hand, on a simple server."""
 
 import math
 from xml.etree import ElementTree
 
 import pytest
+from cost_example import MODEL, SERVERS
 
-from eagle3.cost_model import CostModel, LinearCost
 from eagle3.widgets.cost_explorer import cost_explorer, draw_cost
 from eagle3.widgets.cost_state import BATCHES, CostState, Server
 
 SVG = "{http://www.w3.org/2000/svg}"
-TARGET, DRAFT = LinearCost(10.0, 1.0, 0.0), LinearCost(1.0, 0.0, 0.0)
-MODEL = CostModel(TARGET, DRAFT, DRAFT)
-POINTS = {"EAGLE": ([2, 8], [1.4, 1.2]), "EAGLE-3": ([2, 8], [1.8, 1.6])}
-SERVERS = {
-    "small": Server(MODEL, "Table 0", POINTS, length=2, alpha=50),
-    "bare <b>": Server(MODEL, length=3, alpha=80),
-}
 
 
 def test_yield_price_and_speedup_by_hand():

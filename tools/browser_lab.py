@@ -1,8 +1,9 @@
-"""JupyterLab in Chromium, for tests that press keys and move a mouse as a reader does.
+"""JupyterLab in Chromium, driven by keys and mouse as a reader drives it.
 
-`make test-browser` installs what they need and runs them. Nothing leaves the machine:
-server, browser and axe-core are all local. Screenshots and the measured latencies are
-left in the folder `screenshots/` of the repository, which git ignores.
+The tests in tests/browser/ and tools/widget_latency.py use it. Nothing leaves the
+machine: server, browser and axe-core are all local. Screenshots are left in the folder
+`screenshots/` of the repository, which git ignores. `make test-browser` installs what
+it needs.
 """
 
 import json
@@ -12,20 +13,18 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
-import pytest
-
-pytest.importorskip("playwright", reason="make test-browser installs what it needs")
-
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Dialog, Locator, Page, expect, sync_playwright
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 SHOTS = ROOT / "screenshots"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SETTINGS = {
@@ -38,10 +37,12 @@ expect.set_options(timeout=120_000)  # for machines that do much else
 # What JupyterLab is asked in its own words.
 _IDLE = """() => window.jupyterapp?.shell.currentWidget?.context?.sessionContext
     .session?.kernel?.status === 'idle'"""
-_RAN = """() => { const lab = window.jupyterapp.shell.currentWidget;
+_RAN = """(least) => { const lab = window.jupyterapp.shell.currentWidget;
     const cells = [...lab.content.model.sharedModel.cells];
     return lab.context.sessionContext.session.kernel.status === 'idle' && cells.every(
-        (cell) => cell.cell_type !== 'code' || cell.execution_count); }"""
+        (cell) => cell.cell_type !== 'code' || cell.execution_count > least); }"""
+_COUNT = """() => Math.max(0, ...[...window.jupyterapp.shell.currentWidget.content.model
+    .sharedModel.cells].map((cell) => cell.execution_count ?? 0))"""
 _OUTPUTS = """() => [...window.jupyterapp.shell.currentWidget.content.model
     .sharedModel.cells].map((cell) => cell.outputs ?? [])"""
 _ASK = """async (code) => { const context = window.jupyterapp.shell.currentWidget
@@ -49,6 +50,8 @@ _ASK = """async (code) => { const context = window.jupyterapp.shell.currentWidge
     const future = context.sessionContext.session.kernel.requestExecute({code});
     future.onIOPub = (message) => { said += message.content.text ?? ''; };
     await future.done; return said; }"""
+_HAMMER = """(keys) => keys.forEach((key) => document.activeElement.dispatchEvent(
+    new KeyboardEvent('keydown', {key, bubbles: true, cancelable: true})))"""
 # Milliseconds from a key press to the next change of the picture, drawn.
 _LATENCY = """async ([key, times]) => {
     const slider = document.activeElement, view = slider.closest('.eagle3-view');
@@ -92,8 +95,17 @@ class Notebook:
 
     def run_all(self) -> None:
         """Run every cell and wait for the last."""
+        least = self.page.evaluate(_COUNT)
         self.command("notebook:run-all-cells")
-        self.page.wait_for_function(_RAN, timeout=SECONDS * 1000)
+        self.page.wait_for_function(_RAN, arg=least, timeout=SECONDS * 1000)
+
+    def run_again(self) -> None:
+        """Run every cell once more and wait until new widgets stand in the page."""
+        old = self.page.locator(".eagle3-view").element_handles()
+        self.run_all()
+        for handle in old:
+            self.page.wait_for_function("(view) => !view.isConnected", arg=handle)
+        expect(self.views()).to_have_count(len(old))
 
     def command(self, name: str, **arguments: object) -> None:
         """One of JupyterLab's own commands."""
@@ -121,9 +133,25 @@ class Notebook:
         """A handle of one explorer, by its label."""
         return self.views().nth(at).get_by_role("slider", name=name, exact=True)
 
+    def control(self, role: str, name: str, at: int = 0) -> Locator:
+        """A control of one explorer, by its label."""
+        explorer = self.page.locator(".eagle3-live").nth(at)
+        return explorer.get_by_role(role, name=name, exact=True)
+
+    def enter(self, name: str, text: object, at: int = 0) -> None:
+        """Type into the field of that label, and press Enter."""
+        explorer = self.page.locator(".eagle3-live").nth(at)
+        field = explorer.get_by_label(name, exact=True)
+        field.fill(str(text))
+        field.press("Enter")
+
     def trouble(self, at: int = 0) -> Locator:
         """The sentence about refused input, empty where all is well."""
         return self.views().nth(at).locator("[role=alert]")
+
+    def words(self, at: int = 0) -> str:
+        """What the picture says now."""
+        return self.picture(at).get_attribute("aria-label")
 
     def says(self, words: str, at: int = 0) -> None:
         """Wait until the picture's words hold these."""
@@ -134,13 +162,12 @@ class Notebook:
         """Wait until the picture's words are others."""
         expect(self.picture(at)).not_to_have_attribute("aria-label", words)
 
-    def save_and_shut_down(self) -> None:
-        """Save the notebook and end its kernel, as at the end of a day."""
+    def save(self) -> None:
+        """Save the notebook, as at the end of a day."""
         self.command("docmanager:save")
         self.page.wait_for_function(
             "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
         )
-        self.command("kernelmenu:shutdown")
 
     def outputs(self) -> list:
         """The outputs of all cells as they would be saved."""
@@ -149,6 +176,11 @@ class Notebook:
     def ask(self, code: str) -> str:
         """What the kernel prints when it runs this code."""
         return self.page.evaluate(_ASK, code)
+
+    def hammer(self, keys: Sequence[str]) -> None:
+        """Press these keys as fast as the page can; a handle has the focus."""
+        self.page.evaluate(_HAMMER, list(keys))
+        self.ask("")
 
     def latencies(self, keys: str | list[str], times: int = 60) -> list[float]:
         """Milliseconds from key press to changed picture; a handle has the focus."""
@@ -170,10 +202,9 @@ class Notebook:
         self.page.screenshot(path=SHOTS / f"{name}.png")
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """JupyterLab with settings of its own: its address and its folder."""
-    home = tmp_path_factory.mktemp("lab")
+@contextmanager
+def server(home: Path) -> Iterator[tuple[str, Path]]:
+    """JupyterLab with settings of its own below `home`: its address and its folder."""
     (home / "root").mkdir()
     names = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
     places = {f"JUPYTER_{name}": str(home / name) for name in names}
@@ -191,12 +222,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
         "ServerApp.port": port,
         "ServerApp.port_retries": 0,
         "ServerApp.root_dir": home / "root",
+        "ServerApp.disable_check_xsrf": True,  # it is asked by us alone
         "IdentityProvider.token": "",
     }
     command = [sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser"]
     command += ["--ip=127.0.0.1", "--expose-app-in-browser"]
     command += [f"--{name}={value}" for name, value in options.items()]
-    places |= {"IPYTHONDIR": str(home / "IPYTHON"), "PYTHONPATH": str(ROOT)}
+    # Kernels find the module and the examples of the tests.
+    paths = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
+    places |= {"IPYTHONDIR": str(home / "IPYTHON"), "PYTHONPATH": paths}
     log = (home / "log").open("w", encoding="utf-8")
     process = subprocess.Popen(
         command, env={**os.environ, **places}, stdout=log, stderr=log
@@ -220,15 +254,23 @@ def _wait_for(url: str, process: subprocess.Popen, log: Path) -> None:
             return
         except OSError:
             time.sleep(0.5)
-    pytest.fail(f"JupyterLab did not start:\n{log.read_text(encoding='utf-8')}")
+    raise RuntimeError(f"JupyterLab did not start:\n{log.read_text(encoding='utf-8')}")
 
 
-@pytest.fixture(scope="session")
+def chromium() -> str | None:
+    """Where the system has its Chromium, if it has one."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+@contextmanager
 def browser() -> Iterator[Browser]:
-    """Chromium, as the system installed it."""
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    """Chromium, as the system installed it.
+
+    Raises RuntimeError where there is none.
+    """
+    path = chromium()
     if path is None:
-        pytest.fail("No Chromium found; on Debian run 'apt-get install chromium'.")
+        raise RuntimeError("No Chromium found; on Debian: apt-get install chromium.")
     with sync_playwright() as play:
         opened = play.chromium.launch(executable_path=path, args=list(QUIET))
         yield opened
@@ -241,6 +283,10 @@ class Lab:
     def __init__(self, browser: Browser, server: tuple[str, Path]) -> None:
         self.browser, (self.address, self.folder) = browser, server
         self.opened: list[Notebook] = []
+
+    def copy(self, name: str, to: str) -> None:
+        """Copy a saved notebook, as one takes it home."""
+        shutil.copy(self.folder / f"{name}.ipynb", self.folder / f"{to}.ipynb")
 
     def open(self, name: str, *cells: str, run: bool = True) -> Notebook:
         """Make a notebook of these cells, if any, open it and run it."""
@@ -255,59 +301,39 @@ class Lab:
         self.opened.append(notebook)
         url = f"{self.address}/doc/tree/{name}.ipynb?reset"
         page.goto(url, timeout=SECONDS * 1000)
-        page.wait_for_function(_IDLE, timeout=SECONDS * 1000)
         if run:
+            page.wait_for_function(_IDLE, timeout=SECONDS * 1000)
             notebook.run_all()
         return notebook
 
-    def close(self) -> None:
-        """Close all windows; nothing may have left the machine."""
+    def close(self) -> list[str]:
+        """Close all windows and end their kernels.
+
+        Returns what the pages asked of other machines.
+        """
         outside = [url for notebook in self.opened for url in notebook.outside()]
         for notebook in self.opened:
-            notebook.command("kernelmenu:shutdown")
             notebook.page.close()
-        assert outside == []
+        self.opened.clear()
+        for session in json.loads(self._ask("GET", "sessions")):
+            self._ask("DELETE", f"sessions/{session['id']}")
+        return outside
+
+    def _ask(self, method: str, what: str) -> bytes:
+        """One request to the server's own interface."""
+        url = f"{self.address}/api/{what}"
+        with urllib.request.urlopen(urllib.request.Request(url, method=method)) as got:
+            return got.read()
 
 
-@pytest.fixture
-def lab(browser: Browser, server: tuple[str, Path]) -> Iterator[Lab]:
-    """JupyterLab for one test."""
-    fresh = Lab(browser, server)
-    yield fresh
-    fresh.close()
-
-
-@pytest.fixture(scope="module")
-def lasting_lab(browser: Browser, server: tuple[str, Path]) -> Iterator[Lab]:
-    """JupyterLab for the tests of one file, which share what they open."""
-    fresh = Lab(browser, server)
-    yield fresh
-    fresh.close()
-
-
-_MEASURED: dict[str, dict[str, float]] = {}
-
-
-@pytest.fixture
-def report() -> Callable[[str, list[float]], None]:
-    """Keeps latencies for the end of the run and for `screenshots/latency.json`."""
-
-    def keep(name: str, milliseconds: list[float]) -> None:
-        ordered = sorted(milliseconds)
-        _MEASURED[name] = {
-            "presses": len(ordered),
-            "median_ms": round(ordered[len(ordered) // 2], 1),
-            "p95_ms": round(ordered[int(0.95 * (len(ordered) - 1))], 1),
-        }
-
-    return keep
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Key press to changed picture, measured in the page; reported, not asserted."""
-    if not _MEASURED:
-        return
-    SHOTS.mkdir(exist_ok=True)
-    (SHOTS / "latency.json").write_text(json.dumps(_MEASURED), encoding="utf-8")
-    for name, found in _MEASURED.items():
-        terminalreporter.write_line(f"key press to picture, {name}: {found}")
+@contextmanager
+def lab() -> Iterator[Lab]:
+    """JupyterLab and a browser, in a folder that goes when they are closed."""
+    with (
+        tempfile.TemporaryDirectory() as home,
+        server(Path(home)) as running,
+        browser() as opened,
+    ):
+        fresh = Lab(opened, running)
+        yield fresh
+        fresh.close()

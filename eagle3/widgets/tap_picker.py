@@ -32,7 +32,8 @@ def tap_picker(stored: Mapping[str, Any]) -> Explorer:
     }
     for control in controls.values():
         control.layout = layout
-    rule = ipywidgets.Button(description="Back to the rule's taps")
+    wide = ipywidgets.Layout(width="auto")
+    rule = ipywidgets.Button(description="Back to the rule's taps", layout=wide)
     return Explorer(state, draw_taps, controls, {"rule": rule}, walked="at middle")
 
 
