@@ -162,7 +162,8 @@ class Eagle3Draft(FeatureDraft):
         self.norm = RMSNorm(k, config.rms_norm_eps)
         self.lm_head = new_linear(k, config.draft_vocab_size)
         self.register_buffer("d2t", d2t)
-        in_draft = torch.zeros(vocab, dtype=torch.bool).index_fill(0, d2t, True)
+        no_token = torch.zeros(vocab, dtype=torch.bool, device=d2t.device)
+        in_draft = no_token.index_fill(0, d2t, True)
         self.register_buffer("in_draft", in_draft, persistent=False)
         self.reset_parameters(generator)
 
