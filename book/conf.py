@@ -18,6 +18,7 @@ html_theme = "sphinx_book_theme"
 html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
+html_js_files = ["widgets.js"]
 html_extra_path = ["extra"]
 html_copy_source = False
 mathjax_path = "mathjax.js"  # in _static; nothing is fetched by a reader's browser

@@ -119,8 +119,9 @@ def small_notebook() -> nbformat.NotebookNode:
 def test_a_page_has_badge_pictures_with_words_and_no_dead_widget(
     tmp_path: Path,
 ) -> None:
-    notebook = small_notebook()
-    book.page(notebook, "07_x", ADDRESS, tmp_path)
+    notebook, folder = small_notebook(), tmp_path / "pictures"
+    folder.mkdir()
+    book.page(notebook, "07_x", ADDRESS, folder)
     title, code = notebook.cells
     assert title.source.startswith('# Title\n\n<div class="run-chapter">')
     assert title.source.endswith("\n\nText")
@@ -135,8 +136,8 @@ def test_a_page_has_badge_pictures_with_words_and_no_dead_widget(
         '<p class="picture-words">Figure: alone</p>',
     ]
     assert code.outputs[1].data == {"text/plain": "Run this."}
-    assert (tmp_path / "07_x-0.svg").read_text(encoding="utf-8") == SVG
-    assert (tmp_path / "07_x-1.png").read_bytes() == PNG
+    assert (folder / "07_x-0.svg").read_text(encoding="utf-8") == SVG
+    assert (folder / "07_x-1.png").read_bytes() == PNG
 
 
 def test_a_widget_that_left_pictures_behind_stays_in_the_place_of_its_still(
@@ -173,9 +174,10 @@ def test_a_widget_that_needs_its_kernel_leaves_no_state() -> None:
 def packed(folder: Path, content: bytes) -> book.Script:
     """A package as npm would have left it in the folder."""
     with tarfile.open(folder / "owner-tool-1.2.tgz", "w:gz") as archive:
-        entry = tarfile.TarInfo("package/x.js")
-        entry.size = len(content)
-        archive.addfile(entry, io.BytesIO(content))
+        for name in ("package/x.js", "package/dist/a.woff2", "package/other.js"):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
     digest = hashlib.sha512((folder / "owner-tool-1.2.tgz").read_bytes()).digest()
     right = base64.b64encode(digest).decode()
     return book.Script("@owner/tool@1.2", right, "package/x.js", "tool.js")
@@ -184,6 +186,8 @@ def packed(folder: Path, content: bytes) -> book.Script:
 def test_a_script_is_used_only_with_the_right_checksum(tmp_path: Path) -> None:
     script = packed(tmp_path, b"script")
     assert book.fetch(script, tmp_path).read_bytes() == b"script"
+    assert [path.name for path in (tmp_path / "fonts").iterdir()] == ["a.woff2"]
+    assert not (tmp_path / "other.js").exists()
     with pytest.raises(SystemExit, match="wrong checksum"):
         book.fetch(replace(script, sha512="other"), tmp_path)
     assert not (tmp_path / "owner-tool-1.2.tgz").exists()

@@ -74,6 +74,7 @@ SCRIPTS = (
         "embed-amd.js",
     ),
 )
+_ICONS = Path("@jupyter-widgets", "html-manager", "dist")
 _STATE = "application/vnd.jupyter.widget-state+json"
 _LINK = re.compile(r"\]\((\.\./[^)#\s]+)")
 
@@ -265,6 +266,8 @@ def contents(names: list[str]) -> str:
 def fetch(script: Script, folder: Path) -> Path:
     """A script out of its package from npm, which must have the right checksum.
 
+    Fonts of the package go to the folder `fonts` beside it.
+
     Raises SystemExit with one sentence where npm is missing, can't be reached, or sends
     something else.
     """
@@ -283,10 +286,14 @@ def fetch(script: Script, folder: Path) -> Path:
     if found != script.sha512:
         package.unlink()
         sys.exit(f"{package.name} had the wrong checksum and was deleted: try again.")
+    (folder / "fonts").mkdir(exist_ok=True)
     with tarfile.open(package) as archive:
-        content = archive.extractfile(script.path)
-        assert content is not None
-        (folder / script.name).write_bytes(content.read())
+        for entry in archive:
+            content = archive.extractfile(entry) if entry.isfile() else None
+            if content and entry.name == script.path:
+                (folder / script.name).write_bytes(content.read())
+            elif content and entry.name.endswith(".woff2"):
+                (folder / "fonts" / Path(entry.name).name).write_bytes(content.read())
     return folder / script.name
 
 
@@ -336,9 +343,13 @@ def build(address: str, fresh: bool) -> None:
     lay_out(source, address, fresh)
     for script in scripts:
         shutil.copy(script, source / "_static")
-    # This one comes with Python's package, and pages with widgets ask for it by name.
+    shutil.copy(PARTS / "widgets.js", source / "_static")
+    # What pages with widgets ask for by name, beside themselves: icons, and the
+    # frontend that comes with Python's package.
+    beside = source / "extra" / "notebooks"
+    shutil.copytree(BUILD / "npm" / "fonts", beside / _ICONS)
     frontend = Path("share", "jupyter", "nbextensions", "anywidget", "index.js")
-    shutil.copy(sys.prefix / frontend, source / "extra" / "notebooks" / "anywidget.js")
+    shutil.copy(sys.prefix / frontend, beside / "anywidget.js")
     shutil.rmtree(SITE, ignore_errors=True)
     options = [
         "-W",
