@@ -189,6 +189,22 @@ def no_embedding_norm(draft):
     draft.layer.side_by_side = lambda e, x: torch.cat([e, norm(x)], dim=-1)
 
 
+def streams_the_other_way_round(draft):
+    layer = draft.layer
+    layer.side_by_side = lambda e, x: torch.cat(
+        [layer.hidden_norm(x), layer.input_norm(e)], dim=-1
+    )
+
+
+def residual_after_the_norm(draft):
+    enter = draft.enter
+
+    def normed(ids, x):
+        return enter(ids, x)[0], draft.layer.hidden_norm(x)
+
+    draft.enter = normed
+
+
 def embedding_of_another_model(draft):
     draft.embed = nn.Embedding.from_pretrained(draft.embed.weight.roll(999, 0))
 
@@ -225,6 +241,8 @@ def frozen_while_drafting(draft):
         (no_norm_before_the_head, "norms"),
         (embedding_of_another_model, "embedding"),
         (frozen_positions, "positions"),
+        (streams_the_other_way_round, "layer"),
+        (residual_after_the_norm, "layer"),
     ],
 )
 def test_wrong_code_is_named(real_target, texts, shipped, change, cause):
@@ -298,6 +316,7 @@ def in_place(change):
         (frozen_positions, "fault: positions"),
         (frozen_in_one_pass, "fault: positions"),
         (frozen_while_drafting, "fault: positions"),
+        (streams_the_other_way_round, "fault: layer"),
         (lambda d: None, "healthy"),
     ],
 )

@@ -47,6 +47,7 @@ def diagnose(
         _ = case.wired
     findings = [_looked_at(case, look) for look in _OF_EVERY_DRAFT]
     if draft.reads == "features":
+        findings.append(_looked_at(case, wiring.layer))
         a_map, its_head = (_looked_at(case, look) for look in _OF_OWN_HEAD)
         if a_map.verdict == "fault":  # then every other token than its own fits better
             its_head = Finding("head", its_head.found + "; see the map")

@@ -6,7 +6,7 @@ change can't show (a norm that nobody reads, positions that stand still) is foun
 touching the part and looking whether anything moves. [Ours]
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,11 +77,15 @@ class Case:
 def swapped(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Another value of an attribute, for a while. [Ours]"""
     before = getattr(owner, name)
+    of_class = name not in vars(owner) and hasattr(type(owner), name)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, before)
+        if of_class:  # a method, which the owner didn't hold itself
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
 
 
 def vocabulary_map(case: Case) -> Finding:
@@ -365,6 +369,46 @@ def acceptance_length(case: Case) -> Finding:
         remedy = f"below {LOW_ACCEPTANCE} a draft only costs time: see the faults here."
         return Finding(part, found, "warning", remedy)
     return Finding(part, found)
+
+
+def layer(case: Case) -> Finding:
+    """Does the layer read and carry on its two streams as it was trained to?
+
+    Tried are both orders of embedding and feature in front of attention, each with the
+    feature and with its norm as the residual stream. Drafts of both residuals exist,
+    and their tensors look alike. [Code: cnets.py, speculators]
+    """
+    part, draft = "layer", case.draft
+    changes = [
+        case.with_part(words, "enter", enter) for words, enter in _entries(draft)
+    ]
+    change = best(changes)
+    found = f"{case.kept}, {change}"
+    if change.is_better:
+        remedy = (
+            f"it was trained {change.words}: get the code that it was trained with, or "
+            "a draft of the official kind."
+        )
+        return Finding(part, found, "fault", remedy, change.gain)
+    return Finding(part, found)
+
+
+def _entries(draft: Any) -> Iterator[tuple[str, Callable]]:
+    """The ways into the layer, in words and as `enter`; the first is the right one."""
+    for embedding_first in (True, False):
+        for normed in (False, True):
+
+            def enter(
+                ids: Tensor, x: Tensor, first: bool = embedding_first, n: bool = normed
+            ) -> tuple[Tensor, Tensor]:
+                e = draft.layer.input_norm(draft.embed(ids))
+                feature = draft.layer.hidden_norm(x)
+                both = [e, feature] if first else [feature, e]
+                return torch.cat(both, dim=-1), feature if n else x
+
+            order = "embedding" if embedding_first else "feature"
+            stream = "the feature's norm" if normed else "the feature"
+            yield f"with the {order} first and {stream} as residual", enter
 
 
 def borrowed_head(case: Case) -> Finding:
