@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+CLASS_VENV ?= .venv-class
 JOBS ?= 2
 OPEN ?= my_notebooks
 LAB_ARGS ?=
@@ -35,7 +36,8 @@ TEST_ENV := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 MPLBACKEND=Agg
 
 .DEFAULT_GOAL := help
 .PHONY: help lab test test-browser setup fetch lint pytest nbval notebooks figures
-.PHONY: figures-check gpu-check mutations reproduce book book-check clean
+.PHONY: figures-check gpu-check mutations reproduce book book-check class
+.PHONY: test-class student-copy clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -79,7 +81,8 @@ lint: setup ## Check the style of modules and notebooks
 
 pytest: setup fetch ## Run the tests
 	$(TEST_ENV) $(PY) -m pytest -n $(JOBS) --dist worksteal tests \
-	    --ignore=tests/browser --ignore=tests/book
+	    --ignore=tests/browser --ignore=tests/book --ignore=tests/classroom \
+	    -m 'not classroom'
 
 # One pytest process for all chapters; a chapter's cells stay on one worker.
 nbval: setup fetch ## Run every chapter and compare with its saved outputs
@@ -121,5 +124,18 @@ gpu-check: setup ## Check the batch engine on this machine's GPU, in under 8 min
 reproduce: setup fetch ## Make all data, drafts and numbers anew (ARGS=--short: minutes)
 	$(PY) tools/reproduce.py $(WORK) $(ARGS)
 
+# nbgrader adds buttons to every JupyterLab beside it, so it gets a place of its own.
+class: ## For teachers: put nbgrader into .venv-class
+	$(MAKE) setup VENV=$(CLASS_VENV)
+	$(CLASS_VENV)/bin/python -m pip install -c constraints.txt -e '.[test,class]'
+
+test-class: class ## For teachers: all checks of the assignments, nbgrader, a class of thirty
+	$(TEST_ENV) $(CLASS_VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile \
+	    tests/classroom tests/test_assignments.py tests/test_grading*.py
+
+# .gitattributes says what students don't get.
+student-copy: ## For teachers: the book without solutions and checks, as an archive
+	git archive --prefix=eagle3/ -o eagle3-student.tar.gz HEAD
+
 clean: ## Remove .venv and caches; your copies of the chapters stay
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) $(CLASS_VENV) .pytest_cache .ruff_cache .hypothesis build dist *.egg-info

@@ -19,7 +19,8 @@ from eagle3.target import fetch_default_model, library_model, load_target
 
 app = typer.Typer(
     help="EAGLE-3 speculative decoding: fetch, generate, generate-data, merge-data, "
-    "train, evaluate, convert, inspect, doctor, check-target, bench, throughput.",
+    "train, evaluate, convert, inspect, doctor, check-target, bench, throughput, "
+    "make-assignment, grade, check-project.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -398,6 +399,66 @@ def check_target(
     conformance.print_findings(path, findings)
     if not all(finding.passed for finding in findings):
         raise SystemExit(1)
+
+
+@app.command()
+def grade(  # noqa: PLR0913  options of a command line
+    submissions: Annotated[
+        Path, typer.Argument(help="Folder with STUDENT/NAME/NAME.ipynb.")
+    ],
+    out: Annotated[Path, typer.Option(help="The table; pages go beside it.")] = Path(
+        "grades.csv"
+    ),
+    jobs: Annotated[int, typer.Option(help="Submissions at a time.")] = 2,
+    seed: Annotated[
+        int | None, typer.Option(help="Of the hidden inputs; drawn if not given.")
+    ] = None,
+    variant: Annotated[int, typer.Option(help="That was handed out.")] = 0,
+    course: Annotated[
+        Path | None, typer.Option(help="Another folder than assignments/.")
+    ] = None,
+) -> None:
+    """Grade a folder of notebooks. Run again to go on, or after a change."""
+    from eagle3.grading.course import Course
+    from eagle3.grading.grade import Plan, grade_folder
+
+    where = Course() if course is None else Course(course)
+    results = grade_folder(submissions, out, Plan(jobs, variant, seed, course=where))
+    print(f"{len(results)} submissions graded: {out}, pages in {out.with_suffix('')}/")
+
+
+@app.command("make-assignment")
+def make_assignment(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Of assignments; all if none.")
+    ] = None,
+    variant: Annotated[int, typer.Option(help="Seed of the given numbers.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Instead of assignments/release.")
+    ] = None,
+    course: Annotated[
+        Path | None, typer.Option(help="Another folder than assignments/.")
+    ] = None,
+) -> None:
+    """Make what students get from the source notebooks."""
+    from eagle3.grading.course import Course
+
+    where = Course() if course is None else Course(course)
+    for name in names or where.names:
+        print(f"written: {where.write_release(name, variant, out)}")
+
+
+@app.command("check-project")
+def check_project(
+    folder: Annotated[Path, typer.Argument(help="With evidence.json, claim.json.")],
+) -> None:
+    """Print the points that a project's evidence earns, with reasons."""
+    from eagle3.grading.project import judge_evidence, read_evidence
+
+    marks = judge_evidence(read_evidence(folder))
+    for mark in marks:
+        print(f"{mark.points:2} of {mark.of}  {mark.says}: {mark.words or 'yes'}")
+    print(f"{sum(m.points for m in marks)} of {sum(m.of for m in marks)}")
 
 
 def _of_kinds(questions: list, kinds: list[str]) -> list:

@@ -33,6 +33,9 @@ COMMANDS = (
     "bench",
     "throughput",
     "check-target",
+    "grade",
+    "make-assignment",
+    "check-project",
 )
 
 
@@ -265,3 +268,28 @@ def test_errors_of_convert_and_inspect(draft, monkeypatch):
     assert "there is no format 'onnx': take one of official, specforge" in said
     said = fail(monkeypatch, "inspect", draft / "nowhere")
     assert "There is no draft in" in said
+
+
+# --- a class --------------------------------------------------------------------------
+
+ASSIGNMENTS = Path(__file__).parents[1] / "assignments"
+
+
+def test_make_assignment_writes_what_is_committed(tmp_path):
+    printed = invoke("make-assignment", "a1_lossless", "--out", tmp_path)
+    made = tmp_path / "a1_lossless" / "a1_lossless.ipynb"
+    assert str(made) in printed
+    committed = ASSIGNMENTS / "release" / "a1_lossless" / "a1_lossless.ipynb"
+    assert made.read_bytes() == committed.read_bytes()
+
+
+def test_grade_says_what_a_folder_must_hold(tmp_path):
+    with pytest.raises(ValueError, match="holds no submissions"):
+        invoke("grade", tmp_path, "--out", tmp_path / "grades.csv")
+    with pytest.raises(ValueError, match="needs the teacher's copy"):
+        invoke("grade", tmp_path, "--course", tmp_path)
+
+
+def test_check_project_names_the_file_that_is_missing(tmp_path):
+    with pytest.raises(ValueError, match=r"'evidence\.json' is missing"):
+        invoke("check-project", tmp_path)

@@ -21,6 +21,7 @@ PAGES = sorted(
         *ROOT.glob("*.md"),
         *ROOT.glob("notebooks/*.md"),
         *ROOT.glob("tests/*.md"),
+        *ROOT.glob("assignments/**/*.md"),
     )
 )
 NOTEBOOKS = {path.stem: path for path in (ROOT / "notebooks").glob("*.ipynb")}

@@ -1,0 +1,1 @@
+"""What is planted in submissions: wrong answers, right ones, and hostile code."""
