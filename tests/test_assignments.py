@@ -6,6 +6,7 @@ point), and from mistakes and other right answers that are planted in tests/plan
 
 import ast
 import importlib
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_everything_is_planted_against_every_question():
 @pytest.mark.parametrize("name", NAMES)
 def test_points_add_up_to_100_and_agree_with_the_notebook(name):
     asked = {
-        f"{question.name}.{idea.name}": idea.points
+        f"{question.name}-{idea.name}": idea.points
         for question, idea in COURSE.assignment(name).ideas()
     }
     assert sum(asked.values()) == 100
@@ -89,6 +90,9 @@ def test_points_add_up_to_100_and_agree_with_the_notebook(name):
     assert {c.grade_id: c.mark["points"] for c in cells if c.is_test} == asked
     answers = [c.grade_id for c in cells if c.mark.get("solution")]
     assert answers == list(QUESTIONS[name])
+    names = [c.grade_id for c in cells if c.mark]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]+", n) for n in names)  # nbgrader's rule
 
 
 @pytest.mark.parametrize("name", NAMES)
