@@ -36,7 +36,7 @@ def make_release(source: Path, assignment: Assignment, variant: int = 0) -> str:
             text = numbers_cell(assignment.numbers(variant))
         if mark and mark["solution"]:
             text = without_solution(text, mark["grade_id"])
-        if mark and (mark["grade"] or mark["locked"]):
+        if mark and (mark["grade"] or mark["locked"] or mark["solution"]):
             lock(cell, mark)
         cell["source"] = text.splitlines(keepends=True)
         if cell["cell_type"] == "code":
@@ -78,7 +78,7 @@ def without_solution(text: str, name: str) -> str:
 
 
 def lock(cell: dict[str, Any], mark: Mapping[str, Any]) -> None:
-    """Make a cell read-only in JupyterLab, as far as nbgrader does."""
+    """Keep a cell from being deleted, and all but answers from being changed."""
     cell["metadata"]["deletable"] = False
     if not mark["solution"]:
         cell["metadata"]["editable"] = False
