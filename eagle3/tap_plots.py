@@ -15,19 +15,14 @@ from eagle3.drawing import (
     DRAFT,
     INK,
     NEUTRAL,
-    PALE,
     TARGET,
     arrow,
     box,
     canvas,
     sheet,
     style,
-    svg_block,
-    svg_label,
-    svg_sheet,
 )
 
-Triple = tuple[int, int, int]
 LETTERS = ("l", "m", "h")
 
 
@@ -155,47 +150,6 @@ def fusion(
             axes.text(51.6, at, f"adds {shares[i]:.1f}", size=7.5)
         box(axes, (62, 9.0, 8, 6), "+\ng", DRAFT, bold=True, size=11)
     return figure
-
-
-def picker_svg(
-    choice: Triple, shares: Mapping[int, float], rows: Sequence[Sequence[float]]
-) -> str:
-    """One triple of taps among all, as SVG text for a widget.
-
-    choice: three layers, ascending
-    shares: layer -> of right tokens, for the state that enters it alone
-    rows: [low, middle, high, share of the next token, share of the one after] each;
-        the choice is one of them
-    Raises ValueError for a choice that wasn't measured. [Ours]
-    """
-    found = [row for row in rows if tuple(row[:3]) == tuple(choice)]
-    if not found:
-        raise ValueError(f"the taps {choice} were not measured: take three others.")
-    (row,) = found
-    rank = 1 + sum(other[4] > row[4] for other in rows)
-    best = max(rows, key=lambda other: other[4])
-    words = (
-        f"taps {choice}: {row[3]:.1%} right about the next token, {row[4]:.1%} about "
-        f"the one after; place {rank} of {len(rows)}"
-    )
-    parts = [svg_label(20, 24, words, "start", bold=True)]
-    step, base, unit = 640 / len(shares), 190, 135 / max(shares.values())
-    for place, (layer, share) in enumerate(shares.items()):
-        x, tall = 30 + step * place, unit * share
-        chosen = layer in choice
-        colour = DRAFT if chosen else PALE[TARGET]
-        parts.append(svg_block(x, base - tall, step - 6, tall, colour))
-        middle = x + (step - 6) / 2
-        parts.append(svg_label(middle, base + 14, str(layer), size=10, bold=chosen))
-        if chosen:
-            letter = LETTERS[sorted(choice).index(layer)]
-            parts.append(svg_label(middle, base - tall - 6, f"◆ {letter}", bold=True))
-    below = "bars: a probe on that layer's input alone, about the token after next"
-    parts.append(svg_label(20, base + 36, below, "start", size=11))
-    top = ", ".join(str(int(layer)) for layer in best[:3])
-    text = f"best of all triples: ({top}) with {best[4]:.1%}"
-    parts.append(svg_label(20, base + 54, text, "start", size=11))
-    return svg_sheet(parts, (700, 260), words)
 
 
 def knocked_out(shares: Mapping[str, Sequence[float]], labels: Sequence[str]) -> Figure:

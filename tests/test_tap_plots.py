@@ -6,15 +6,13 @@ that went in, and the results file for what the picker shows.
 
 from itertools import combinations
 from pathlib import Path
-from xml.etree import ElementTree
 
-import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch
 
 from eagle3 import tap_plots
 from eagle3.bench.environment import read_results
-from eagle3.drawing import ACCEPTED, DRAFT, NEUTRAL, PALE, TARGET
+from eagle3.drawing import ACCEPTED, DRAFT, NEUTRAL, TARGET
 
 RESULTS = Path(__file__).parents[1] / "figures" / "results"
 
@@ -91,33 +89,6 @@ def test_fusion_names_taps_lengths_and_shares():
         assert part in said, part
     edges = [to_hex(b.get_edgecolor()).upper() for b in boxes(figure)]
     assert (edges.count(TARGET), edges.count(DRAFT)) == (6, 4)
-
-
-def picker(choice):
-    shares = {0: 0.1, 1: 0.2, 2: 0.3, 3: 0.4}
-    rows = [[0, 1, 2, 0.1, 0.2], [0, 1, 3, 0.3, 0.25], [1, 2, 3, 0.5, 0.4]]
-    return tap_plots.picker_svg(choice, shares, rows)
-
-
-def test_the_picker_says_share_place_and_best():
-    tree = ElementTree.fromstring(picker((0, 1, 3)))
-    said = [element.text for element in tree.iter() if element.text]
-    words = (
-        "taps (0, 1, 3): 30.0% right about the next token, 25.0% about the one after; "
-        "place 2 of 3"
-    )
-    assert words in said and tree.get("aria-label") == words
-    assert "best of all triples: (1, 2, 3) with 40.0%" in said
-    assert {"◆ l", "◆ m", "◆ h"} <= set(said)
-    bars = [e for e in tree.iter() if e.tag.endswith("rect")][1:]
-    assert [b.get("fill") for b in bars] == [DRAFT, DRAFT, PALE[TARGET], DRAFT]
-    heights = [float(b.get("height")) for b in bars]
-    assert heights == pytest.approx([135 / 4, 135 / 2, 135 * 3 / 4, 135], abs=0.1)
-
-
-def test_the_picker_refuses_what_was_not_measured():
-    with pytest.raises(ValueError, match="were not measured"):
-        picker((0, 2, 3))
 
 
 def test_knocked_out_draws_a_bar_for_each_guess():
