@@ -1,10 +1,8 @@
-"""Pictures of a cycle's moments, as SVG and HTML text. Data in, text out.
+"""Pictures of a cycle's moments, as SVG text. Data in, text out.
 
 Colours mean what they mean in plots.py, and a mark, a dash or a word says each of them
 again. Source: [Ours]; what is drawn is tagged in step_through.py.
 """
-
-from html import escape
 
 from eagle3.drawing import PALE, Place, svg_rect, svg_sheet, svg_text
 from eagle3.plots import ACCEPTED, DRAFT, NEUTRAL, REJECTED, TARGET
@@ -111,16 +109,3 @@ def _cache_bar(frame: Frame, name: str, width: float, y: float) -> list[str]:
     look = {"text_anchor": "end"} if inside > 60 else {}
     at = end - 6 if inside > 60 else end + width * trial + 8
     return [*parts, svg_text(at, y + 13, f"{settled} positions", 10.5, **look)]
-
-
-def frame_html(frame: Frame) -> str:
-    """The picture of a frame, its sentences, and a table of the tensors it brings."""
-    rows = "".join(
-        f"<tr><td>{escape(note.name)}</td><td>{list(note.shape)}</td>"
-        f"<td>{escape(note.source)}</td></tr>"
-        for note in frame.notes
-    )
-    head = "<tr><th>new tensor</th><th>shape</th><th>from</th></tr>"
-    table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
-    words = f"<p>{escape(frame.words)}</p>"
-    return frame_svg(frame) + words + (table if rows else "<p>No new tensor.</p>")

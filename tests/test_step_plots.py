@@ -10,7 +10,7 @@ from dataclasses import replace
 from step_example import RECORDING
 
 from eagle3.plots import ACCEPTED, REJECTED
-from eagle3.step_plots import frame_html, frame_svg
+from eagle3.step_plots import frame_svg
 from eagle3.step_through import ROWS, frames
 
 FILM = {frame.title: frame for frame in frames(RECORDING, 1)}
@@ -72,13 +72,6 @@ def test_sketches_have_eight_squares():
 def test_caches_say_how_far_they_reach():
     texts = parse("verify")[2]
     assert "2 positions" in texts and "4 on trial" in texts
-
-
-def test_html_has_a_line_for_each_new_tensor():
-    html = frame_html(FILM["guess 2"])
-    assert html.count("<tr>") == 1 + 3 and "[1, 1, 20]" in html
-    assert "takes its place" in html
-    assert "No new tensor." in frame_html(FILM["decide"])
 
 
 def test_text_of_tokens_is_escaped():
