@@ -28,8 +28,8 @@ ROOT = Path(__file__).parents[1]
 CONSTRAINTS = "constraints.txt"
 # Wanted for what they do, not imported by any file. transformers reads the model's file
 # with the help of accelerate and gguf; Sphinx makes the book with the help of three.
-TOOLS = {"accelerate", "gguf", "jupyterlab", "nbgrader", "nbval", "pytest-xdist"}
-TOOLS |= {"ruff"}
+TOOLS = {"accelerate", "gguf", "jupyterlab", "nbgrader", "nbval"}
+TOOLS |= {"pytest-xdist", "ruff"}
 TOOLS |= {"myst-nb", "sphinx", "sphinx-book-theme", "sphinx-copybutton"}
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
