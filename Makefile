@@ -120,7 +120,7 @@ gpu-check: setup ## Check the batch engine on this machine's GPU, in under 8 min
 	$(PY) -m eagle3.bench.gpu_check figures/results
 
 # Days of work on a laptop; run it again to go on. With ARGS=--list it only says what it
-# does, with the hours that it took us; ARGS=--short does all of it on very little data.
+# does, with the hours that it took us; ARGS=--short trains two drafts on a few answers.
 reproduce: setup fetch ## Make all data, drafts and numbers anew (ARGS=--short: minutes)
 	$(PY) tools/reproduce.py $(WORK) $(ARGS)
 

@@ -4,14 +4,14 @@
     python tools/reproduce.py FOLDER --list     only say what it does, and the hours
                                                 that it took here, or else took us
     python tools/reproduce.py FOLDER --hours    write the hours to figures/results/
-    python tools/reproduce.py FOLDER --short    the same chain on very little data: a
-                                                minute or two
+    python tools/reproduce.py FOLDER --short    features and two runs on a few answers
+                                                that ship: a minute or two
 
-`make reproduce` is the first of them, with FOLDER reproduced/. Data, features, runs and
-final drafts go into FOLDER, which needs about 20 GB; measurements, figures and chapters
-are written where they stand in the repository. Killed at any time, the chain goes on
-where it was: a stage that is through is not run again, and every command takes up what
-it finds. The short chain leaves the repository alone.
+`make reproduce` is the first of them, with FOLDER reproduced/. Data, features and runs
+go into FOLDER, which needs about 10 GB; the drafts that ship, measurements, figures and
+chapters are written where they stand in the repository. Killed at any time, the chain
+goes on where it was: a stage that is through is not run again, and every command takes
+up what it finds. The short chain leaves the repository alone.
 
 A stage's hours are those that it took here, or else the time from the first file that
 it left to the last. Hours of one machine say little of another's; their ratios do.
@@ -27,14 +27,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import study
-import training_replay
+from final_drafts import ANSWERS, HELD_OUT
 
 from eagle3.bench.environment import read_results, write_results
-from eagle3.training.data import DataConfig, generate_data
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "figures" / "results"
 HOURS_FILE = "hours.json"
+TRAINING = ANSWERS / "training.safetensors"
 
 PYTHON = (sys.executable,)
 EAGLE3 = (*PYTHON, "-m", "eagle3")
@@ -242,14 +242,8 @@ def told(rows: Sequence[dict]) -> str:
 
 # ------------------------------------------------------------------ the chain in short
 
-SHORT_DATA = DataConfig(
-    num_prompts=48, max_new_tokens=48, prompts_per_shard=48, dtype="bfloat16"
-)
-SHORT_HELD_OUT = DataConfig(
-    num_prompts=10, max_new_tokens=48, prompts_per_shard=10, held_out=True
-)
-SHORT_UNIT = 400  # answer tokens of budget 1
-SHORT_VOCABULARY = 1000
+SHORT_UNIT = 1000  # answer tokens of budget 1
+SHORT_HELD_OUT = 5  # answers
 SHORT_RUNS = (
     study.Run("eagle3-from-target", 1, 0),
     study.Run("eagle3-from-target", 4, 0),
@@ -257,24 +251,18 @@ SHORT_RUNS = (
 
 
 def short(folder: Path) -> dict:
-    """Data, features, runs and replay on very little data, all inside `folder`.
+    """Features and two runs on the first of the answers that ship, inside `folder`.
 
     Returns what study.json has: a row for each run. Like the long chain it takes up
     what it finds. [Ours]
     """
-    data, held_out, runs = folder / "data", folder / "held_out", folder / "runs"
-    generate_data(SHORT_DATA, data)
-    generate_data(SHORT_HELD_OUT, held_out)
-    given, facts = study.gather(data, held_out, SHORT_UNIT, SHORT_VOCABULARY)
-    given = replace(given, looks=1)
-    results = folder / "results"
+    given, facts = study.gather(TRAINING, HELD_OUT, SHORT_UNIT)
+    given = replace(given, held_out=given.held_out[:SHORT_HELD_OUT], looks=1)
+    facts |= {"held_out_answers": len(given.held_out)}
+    runs, results = folder / "runs", folder / "results"
     study.run_all(
         list(SHORT_RUNS), given, runs, lambda: study.collect(facts, runs, results)
     )
-    known = training_replay.Given(given.target, given.vocabulary, given.held_out)
-    folders = [runs / one.folder for one in SHORT_RUNS]
-    content = training_replay.collect(known, folders)
-    write_results("training_replay", content, results)
     return read_results("study", results)
 
 
