@@ -34,6 +34,10 @@ INSTEAD = {
         "def _inference_copy(draft: Any, target: Any) -> Any:\n"
         "    return draft  # the module packs a copy of its matrices"
     ),
+    ("sampling", "sampling"): (
+        "class sampling:  # where a file asks for it by its module's name\n"
+        "    uniforms = staticmethod(uniforms)"
+    ),
     ("training.processes", "processes"): (
         "class processes:  # one process: its sums are those of all\n"
         "    total = largest = staticmethod(lambda values: values)"
@@ -77,7 +81,9 @@ def _note_import(file: File, statement: ast.Import | ast.ImportFrom) -> None:
     source = getattr(statement, "module", None) or ""
     for alias in statement.names:
         name = alias.asname or alias.name
-        if source.startswith("eagle3."):
+        if source == "eagle3" and (FOLDER / f"{alias.name}.py").is_file():
+            file.ours[name] = alias.name, alias.name
+        elif source.startswith("eagle3."):
             place = source.removeprefix("eagle3.")
             inside = FOLDER.joinpath(*place.split("."), f"{alias.name}.py")
             place = f"{place}.{alias.name}" if inside.is_file() else place
@@ -169,6 +175,10 @@ def _closure(
         if name in order or name in above or name[0] in GIVEN:
             return
         if name in INSTEAD:
+            for node in ast.walk(ast.parse(INSTEAD[name])):
+                loaded = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+                if loaded and node.id in file.defined:
+                    visit((name[0], node.id), (*above, name))
             order.append(name)
             return
         if key not in file.defined:
@@ -210,7 +220,7 @@ def parts(roots: Sequence[Name] = ROOTS) -> dict[str, str]:
     for file in _in_order(sorted({file for file, _ in names})):
         mine = [key for owner, key in names if owner == file]
         place = {key: i for i, key in enumerate(read(file).defined)}
-        mine.sort(key=lambda key: place.get(key, 0))
+        mine.sort(key=lambda key: place.get(key, len(place)))
         code = "\n\n".join(_cut(file, key, called) for key in mine)
         found[f"eagle3/{file.replace('.', '/')}.py"] = code
     return found

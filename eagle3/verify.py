@@ -22,7 +22,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from eagle3.sampling import acceptance_probability, residual, sample, uniforms
+from eagle3 import sampling
+from eagle3.sampling import acceptance_probability, residual, sample
 from eagle3.tree import ROOT, DraftTree
 
 
@@ -83,10 +84,10 @@ def verify_tree(
     """
     _check_rows(tree, len(p))
     left = p[0]
-    numbers = uniforms(len(tree), left, generator)
+    uniforms = sampling.uniforms(len(tree), left, generator)
     node, path = ROOT, []
     while True:
-        child, left = _choose_child(tree, node, left, numbers)
+        child, left = _choose_child(tree, node, left, uniforms)
         if child is None:
             kind = "replacement" if tree.children[node] else "bonus"
             return TreeDecision(tuple(path), int(sample(left, generator)), kind)
