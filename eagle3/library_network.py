@@ -220,7 +220,7 @@ class LibraryNetwork:
 def windowed(mask: Tensor, window: int) -> Tensor:
     """The mask with a sliding window: a token sees itself and `window` - 1 before it.
 
-    mask: [B, n, S] bool -> [B, n, S]
+    mask: [B, n, S] bool -> [B, n, S]   S keys
 
     What a row may see is the text on its path, in order. So the distance to a key is
     the number of visible keys after it, in a chain, a padded batch and a tree alike.

@@ -46,7 +46,8 @@ class PackedLinear(nn.Module):
     def strips(self, x: Tensor) -> Tensor:
         """The products of every strip, without bias: [..., in] -> [S, rows, w].
 
-        Raises RuntimeError where a gradient is wanted: the weight gets none. [Ours]
+        S strips of w outputs. Raises RuntimeError where a gradient is wanted: the
+        weight gets none. [Ours]
         """
         if x.requires_grad and torch.is_grad_enabled():
             raise RuntimeError(

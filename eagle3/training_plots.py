@@ -21,7 +21,7 @@ _COLOURS = (NEUTRAL, INK, DRAFT, TARGET)
 def losses(points: Sequence[Mapping[str, Any]]) -> Figure:
     """Cross-entropy of each step of training-time test along a run.
 
-    points: in order, each with step, of the optimizer, and per_step [S]
+    points: in order, each with step, of the optimizer, and per_step [S] of S steps
     """
     x = [point["step"] for point in points]
     with style():

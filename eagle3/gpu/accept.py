@@ -22,8 +22,8 @@ from eagle3.gpu.trees import Chance, Nodes, Rank
 class Decision:
     """What the target keeps of each slot's tree.
 
-    path: [B, D + 1] int64  rows of the block, the pending token's 0 first; what lies
-        behind the accepted ones is 0
+    path: [B, D + 1] int64  rows of the block, the pending token's 0 first, then of D
+        levels; what lies behind the accepted ones is 0
     num_accepted: [B] int64  drafted tokens kept
     next_token: [B] int64  the target's own after them
     is_finite: [B] bool  whether all logits were numbers; if not, the rest means nothing

@@ -40,7 +40,7 @@ class CacheSize:
 class SlotCache:
     """Keys and values of B slots in one block of memory.
 
-    size: how large   like: any tensor, for dtype and device
+    size: how large, S columns a slot   like: any tensor, for dtype and device
 
     store: [2L, B * Hkv * S, d]  keys of layer 0, values of layer 0, keys of layer 1 ...
     keys[i], values[i]: [B, Hkv, S, d]  views of it, of layer i

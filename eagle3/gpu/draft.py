@@ -54,7 +54,8 @@ class SlotDraft:
     ) -> Tensor:
         """Run the committed tokens that the draft has not run, 1 to m in each slot.
 
-        ids: [B, m]  the token after each of them   features: [B, m, F]  the target's
+        ids: [B, m]  the token after each of them   features: [B, m, F]  the target's,
+            F numbers each
         unseen: [B] int64  how many of the m rows count; the others are padding, and
             what they leave in the cache is overwritten before it is looked at
         start: [B] int64  the position of the first of them
@@ -70,7 +71,7 @@ class SlotDraft:
         return a.gather(1, last)
 
     def prefill(self, slot: int, ids: Tensor, features: Tensor) -> None:
-        """Run a prompt into a fresh slot: ids [1, T], features [1, T, F]."""
+        """Run a prompt into a fresh slot: ids [1, T], features [1, T, F], F numbers."""
         positions = torch.arange(ids.shape[1], device=ids.device)
         cache = self.cache.as_draft_cache(slot)
         self.draft(ids, self.draft.fuse(features), positions, cache)

@@ -106,7 +106,7 @@ class State:
     length: [B] int64  committed tokens, all of them in the target's cache
     unseen: [B] int64  how many of them the draft has not run, 1 to D + 1
     ids: [B, D + 1] int64  the tokens after those; the last that counts is pending
-    features: [B, D + 1, F]  the target's features of those
+    features: [B, D + 1, F]  the target's features of those, F numbers each
     max_length: [B] int64  where the answer ends     window: [B] int64  and the draft
 
     [Ours]

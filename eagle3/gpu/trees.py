@@ -22,7 +22,7 @@ from eagle3.growth import DynamicTree, Growth, StaticTree
 class Rank:
     """The children of one rank among their siblings, in a tree of fixed shape.
 
-    nodes: [F] int64  rank 0 holds every first child, rank 1 every second one ...
+    nodes: [F] int64, F of them  rank 0 holds every first child, rank 1 every second
     rows: [F] int64  the inner row that each of them hangs on
     older: [F] int64  the sibling before each of them; empty at rank 0
 
@@ -56,7 +56,7 @@ class Families:
 class Drawn:
     """How the children of a static tree were drawn.
 
-    q: [B, P, V]  what the children of each inner row were drawn from
+    q: [B, P, V]  what the children of each of the P inner rows were drawn from
 
     [Ours]
     """

@@ -38,7 +38,7 @@ def next_token_mask(natural_mask: Tensor) -> Tensor:
 
 
 def pad_rows(rows: list[Tensor], device: torch.device) -> Tensor:
-    """B tensors [T_i, ...] as one [B, T, ...] on `device`, zeros behind. [Ours]"""
+    """B tensors [T_i, ...] as one [B, T, ...] on `device`, zeros behind T_i. [Ours]"""
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
 
 

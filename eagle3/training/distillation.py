@@ -28,7 +28,7 @@ NUM_OTHERS = 2048  # rows drawn beside the common tokens
 def common_tokens(start: Start, num_common: int) -> Tensor:
     """The most frequent tokens of the training answers, or all where there are fewer.
 
-    Returns [C] ids, ascending. Raises ValueError when num_common is below 1. [Ours]
+    Returns C ids, [C], ascending. Raises ValueError when num_common is below 1. [Ours]
     """
     vocab_size = start.target.vocab_size
     counts = count_answer_tokens(start.sequences, vocab_size)

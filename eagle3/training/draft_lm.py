@@ -89,7 +89,7 @@ class DraftLmRecipe:
     """Distils the target into a draft language model.
 
     target: whose head rebuilds the teacher      model: trained in place
-    common: [C] ids of tokens that are in every step's softmax, see `sample_rows`;
+    common: [C] ids of C tokens that are in every step's softmax, see `sample_rows`;
         None for the whole vocabulary
 
     [Ours]

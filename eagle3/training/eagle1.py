@@ -80,7 +80,7 @@ class FeatureLosses(NamedTuple):
     """The loss and what to watch; all but `total` are without gradient.
 
     total: []  weighted sum of the losses of all steps
-    feature, token, top_k: [S]  the losses of each step before they are weighted
+    feature, token, top_k: [S]  the losses of S steps before they are weighted
     accuracy: [S]  share of rows where the draft's best token is the target's
     """
 

@@ -86,7 +86,7 @@ class TttLosses(NamedTuple):
     """The loss and what to watch; all but `total` are without gradient.
 
     total: []  sum over s of decay ** s * per_step[s]
-    per_step: [S]  cross-entropy in nats
+    per_step: [S]  cross-entropy of S steps in nats
     accuracy: [S]  share of masked positions where the draft's best token is the
         target's; tokens outside the draft vocabulary count as wrong
     num_supervised: [S] int64  positions that count in the loss: masked, and the

@@ -46,7 +46,8 @@ def least_squares_mix(states: Iterable[Tensor], num_heads: int) -> Tensor:
     """The matrices that best turn a state into the one j places later.
 
     states: of each answer [T, k], the target's in order
-    Returns [K, k, k]: matrix j - 1 minimises the sum of |U x_i - x_{i+j}|^2. [Ours]
+    Returns [K, k, k], for K places: matrix j - 1 minimises the sum of
+    |U x_i - x_{i+j}|^2. [Ours]
     """
     squares, products = 0.0, 0.0
     for x in states:
@@ -114,7 +115,7 @@ class MedusaRecipe:
     """Trains `MedusaHeads` on stored hidden states.
 
     target: whose head rebuilds the teacher      heads: trained in place
-    common: [C] ids of tokens that are in every step's softmax, see `sample_rows`;
+    common: [C] ids of C tokens that are in every step's softmax, see `sample_rows`;
         None for the whole vocabulary
 
     [Code: Medusa-1]
