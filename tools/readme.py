@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from section_map import QUESTIONS, SECTIONS
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 MAP = ROOT / "notebooks" / "README.md"
@@ -83,7 +85,10 @@ CHAPTERS: Mapping[str, tuple[str, str]] = {
     "A_notation": ("Appendix A: notation", "every name and symbol in one table"),
     "B_shapes": ("Appendix B: shapes", "every tensor of a live run"),
     "C_single_file": ("Appendix C: one file", "the method on one page"),
-    "D_reproduce": ("Appendix D: reproduce", "every configuration and command"),
+    "D_reproduce": (
+        "Appendix D: configurations and reproduction",
+        "every configuration and command",
+    ),
 }
 
 
@@ -106,6 +111,38 @@ def chapter_table(from_folder: str) -> str:
     machine = _machine(_results("chapters")["environment"])
     lines += ["", f"Run times are those of all cells in order, on {machine}."]
     return "\n".join(lines)
+
+
+def section_table() -> str:
+    """A row for each section of the outline, with the headings that it lives under."""
+    lines = ["| section | where it is |", "|---|---|"]
+    for section in SECTIONS:
+        homes = ", ".join(_home(*home) for home in section.homes)
+        lines.append(f"| {section.number} {section.title} | {homes} |")
+    return "\n".join(lines)
+
+
+def question_table() -> str:
+    """A row for each question that people keep asking, with the chapters' boxes."""
+    lines = ["| question | answered in a box of |", "|---|---|"]
+    for question in QUESTIONS:
+        numbers = dict.fromkeys(number for number, _ in question.boxes)
+        lines.append(f"| {question.asks} | {', '.join(map(_chapter, numbers))} |")
+    return "\n".join(lines)
+
+
+def _home(number: str, heading: str) -> str:
+    """Chapter and heading, as far as it is needed to find it."""
+    return f"{_chapter(number)}, *{heading}*"
+
+
+def _chapter(number: str) -> str:
+    """A chapter or appendix, linked if it exists."""
+    name = next(name for name in CHAPTERS if name.split("_")[0] == number)
+    label = f"appendix {number}" if number.isalpha() else f"chapter {int(number)}"
+    if (ROOT / "notebooks" / f"{name}.ipynb").is_file():
+        label = f"[{label}]({name}.ipynb)"
+    return label
 
 
 def measured() -> str:
@@ -199,6 +236,8 @@ def picture(name: str) -> str:
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "chapters": lambda: chapter_table("notebooks/"),
     "map": lambda: chapter_table(""),
+    "sections": section_table,
+    "questions": question_table,
     "measured": measured,
     "methods": methods,
     "picture trace": lambda: picture("trace"),
