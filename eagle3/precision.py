@@ -26,20 +26,34 @@ from eagle3.target import Target
 ROUNDINGS = 2.0  # see `rounding_bound`
 
 
-def rounding_bound(logits: Tensor, num_layers: int, dtype: torch.dtype) -> Tensor:
+def rounding_bound(
+    logits: Tensor, num_layers: int, dtype: torch.dtype, width: int
+) -> Tensor:
     """How far two computations of the same logits may lie apart.
 
     logits: [..., V]  any float dtype   num_layers: L   dtype: what the target runs in
-    Returns [...] float32: ROUNDINGS * eps * sqrt(L) * (max - mean). Each layer adds its
-    result to a stream that is rounded to `dtype`, and L rounding errors of random sign
-    add up like sqrt(L); errors of the stream reach the logits in proportion to how far
-    these spread. On the default target in bfloat16 and float16, running a text as one
-    block, in blocks of four and token by token, the lead of the best token moved by up
-    to 0.65 eps * sqrt(L) * (max - mean); the factor leaves threefold room. [Ours]
+    width: K, terms of the longest sum in a layer
+
+    Returns [...] float32: ROUNDINGS * error * sqrt(L) * (max - mean), where `error` is
+    eps(dtype) + eps(float32) * sqrt(K / 24). Two things are rounded in a layer:
+
+    - its result, to `dtype`
+    - the partial sums behind it, in float32 or better, and in an order that depends on
+      how many rows there are. After j of K terms a sum of random signs has grown to
+      sqrt(j / K) of its end, and one rounding has a variance of eps^2 / 12 of that
+      size; added up over all j they are eps^2 * K / 24.
+
+    L errors of random sign add up like sqrt(L), and errors of the stream reach the
+    logits in proportion to how far these spread. In bfloat16 the second part is nothing
+    beside the first; in float32 it is most. On the default target, running a text as
+    one block, in blocks of four and token by token, the lead of the best token moved by
+    up to 0.65 eps * sqrt(L) * (max - mean) in bfloat16 and float16, which is a third
+    of the bound, and in float32 by less than a quarter of it. [Derived; Ours]
     """
     scores = logits.float()
     spread = scores.amax(-1) - scores.mean(-1)
-    return ROUNDINGS * torch.finfo(dtype).eps * num_layers**0.5 * spread
+    sums = torch.finfo(torch.float32).eps * (width / 24) ** 0.5
+    return ROUNDINGS * (torch.finfo(dtype).eps + sums) * num_layers**0.5 * spread
 
 
 @dataclass(frozen=True)
@@ -81,7 +95,7 @@ def check_answer(
     return AnswerCheck(
         behind=best[:, 0] - logits.gather(1, taken)[:, 0],
         lead=best[:, 0] - best[:, 1],
-        bound=rounding_bound(logits, target.num_layers, target.dtype),
+        bound=_bound(target, logits),
     )
 
 
@@ -158,8 +172,14 @@ def explain_difference(
         logit_a=float(logits[token_a]),
         logit_b=float(logits[token_b]),
         best=float(logits.max()),
-        bound=float(rounding_bound(logits, target.num_layers, target.dtype)),
+        bound=float(_bound(target, logits)),
     )
+
+
+def _bound(target: Target, logits: Tensor) -> Tensor:
+    width = getattr(target.config, "intermediate_size", None) or target.hidden_size
+    width = max(width, target.hidden_size)
+    return rounding_bound(logits, target.num_layers, target.dtype, width)
 
 
 def _read(target: Target, prompt_ids: Sequence[int], answer: Sequence[int]) -> Tensor:

@@ -116,8 +116,12 @@ def test_siblings_that_filters_leave_out_are_padding():
     one = request(PROMPT, 20, sampling=certain)
     check([one], "static", 1)
     engine = BatchEngine(toy(), drafter("static"), Slots(1, 64))
+    drafted = drafted_by(engine)
     [answer] = engine.run([replace(one, sampling=SamplingParams(1.0, 2, seed=1))])
     assert len(answer.token_ids) == 20
+    # Of eight nodes the third child is left out.
+    assert {len(tokens) for tokens, _ in drafted} <= {0, 2, 5, 7}
+    assert max(len(tokens) for tokens, _ in drafted) == 7
 
 
 @pytest.mark.parametrize("growth", ["chain 3", "dynamic"])

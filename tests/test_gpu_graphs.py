@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import toy
+from helpers import request, toy, trained_draft
 from test_gpu_engine import GROWTHS, drafter, mixed_requests, teach, told
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from eagle3.gpu import BatchEngine, Slots
 from eagle3.gpu.graphs import Phases, use_graphs
+from eagle3.gpu.memory import memory_ledger
 
 
 class Tape(TorchDispatchMode):
@@ -95,6 +96,26 @@ def test_recorded_once_and_played_again_the_answers_are_the_same(growth):
     phases = 2 if GROWTHS[growth] is None else 3
     assert len(engine.phases.tapes) == 2 * phases  # greedy cycles, and sampled ones
     assert engine.phases.played == engine.num_cycles * phases > 10
+
+
+def test_the_ledger_counts_what_recorded_passes_keep():
+    """Three spans in 384 columns; the outputs of the first stand elsewhere."""
+    slots = Slots(1, 300)
+    engine = BatchEngine(toy(), drafter("chain 3"), slots)
+    engine.phases = TapedPhases(engine.phases.save)
+    engine.run([request([7] * count, 5) for count in (20, 180, 290)])
+    kept = {span: output for (_, span, _), (_, (_, output)) in of_target(engine.phases)}
+    assert sorted(kept) == [128, 256, 384]
+    draft = trained_draft().config
+    ledger = memory_ledger(toy().config, draft, GROWTHS["chain 3"], slots)
+    first = kept[128]
+    counted = first.logits.nbytes + first.features.nbytes
+    whole = sum(tensor.nbytes for out in kept.values() for tensor in vars(out).values())
+    assert ledger.graphs == whole - counted
+
+
+def of_target(phases: TapedPhases) -> list[tuple[Any, Any]]:
+    return [item for item in phases.tapes.items() if item[0][0] == "target"]
 
 
 def test_a_phase_that_looks_at_python_is_found_out():
@@ -175,6 +196,9 @@ def test_a_phase_is_warmed_up_recorded_once_and_then_replayed(monkeypatch):
     assert len(seen) == 3 and fake.calls == ["record", "replay", "replay"]
     phases.run("b", phase)
     assert fake.calls[-2:] == ["record", "replay"] and len(seen) == 6
+    for span in (128, 256):  # other shapes: another graph
+        phases.run(("a", span), phase)
+    assert fake.calls.count("record") == 4 and len(seen) == 12
 
 
 def test_a_phase_that_cant_be_recorded_says_so(monkeypatch):

@@ -19,7 +19,7 @@ from eagle3.gpu.cache import CacheSize, SlotCache, block_mask
 from eagle3.gpu.draws import Draws, Filters, Needed, RowSampling
 from eagle3.gpu.largest import largest
 from eagle3.gpu.memory import memory_ledger
-from eagle3.gpu.trees import Chance, Nodes, closure
+from eagle3.gpu.trees import Chance, DynamicGrowth, Nodes, closure
 from eagle3.growth import DynamicTree, chain
 from eagle3.sampling import SamplingParams, next_token_distribution
 from eagle3.tree import DraftTree
@@ -141,6 +141,29 @@ def test_squaring_finds_all_ancestors(seed):
     deepest = max(max(tree.depths) for tree in trees)
     wanted = torch.stack([tree.mask() for tree in trees])
     assert torch.equal(closure(parents, deepest), wanted)
+
+
+class Peaked:
+    """A draft that says the same after every node: 0, then 1, 2, 3 and the rest."""
+
+    def __init__(self, batch: int) -> None:
+        row = torch.tensor([9.0, 4.0, 3.0, 2.0] + [0.0] * 8)
+        self.root_logits = row.expand(batch, 1, 12)
+
+    def run(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        return self.root_logits.expand(-1, tokens.shape[1], -1)
+
+    def to_target_ids(self, draft_ids: Tensor) -> Tensor:
+        return draft_ids
+
+
+def test_nodes_that_are_too_deep_take_no_place_of_others():
+    """With room for one level it is filled, though a deep path is far more probable."""
+    growth = DynamicGrowth(DynamicTree(6, 4, 4), 12, torch.device("cpu"))
+    nodes = growth.grow(Peaked(2), torch.tensor([1, 4]), None)
+    assert nodes.tokens[0, nodes.alive[0]].tolist() == [0, 1, 2, 3]
+    assert nodes.parents[0, nodes.alive[0]].tolist() == [0] * 4
+    assert nodes.alive[1].all() and nodes.depth[1].max() == 4
 
 
 # The largest
@@ -336,7 +359,7 @@ def test_the_ledger_of_an_8b_target():
     assert ledger.draft_kv * 32 == ledger.target_kv  # one layer to its 32
     lines = ledger.lines()
     assert lines[2].split() == ["target", "kv", "1,024.0", "MiB"]
-    assert lines[-1].split()[0] == "total" and len(lines) == 9
+    assert lines[-1].split()[0] == "total" and len(lines) == 10
 
 
 def test_a_ledger_needs_draft_and_growth_together():

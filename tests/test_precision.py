@@ -34,13 +34,48 @@ def tied_toy(a: int, b: int) -> Target:
     return Target(model)
 
 
-def test_the_bound_is_proportional_to_eps_depth_and_spread():
+def test_the_bound_is_proportional_to_error_depth_and_spread():
+    """Steps of bfloat16 are 2**-7 and of float32 2**-23; sqrt(96 / 24) is 2."""
     logits = torch.tensor([[3.0, -1.0, -2.0, 0.0], [30.0, -10.0, -20.0, 0.0]])
-    eps = 2.0**-7
-    found = rounding_bound(logits, 16, torch.bfloat16)
-    torch.testing.assert_close(found, 2 * eps * 4 * torch.tensor([3.0, 30.0]))
-    finer = rounding_bound(logits + 5, 16, torch.float16)
-    torch.testing.assert_close(finer * 8, found)  # three more bits
+    spread = torch.tensor([3.0, 30.0])
+    sums = 2 * 2.0**-23
+    for dtype, eps in (
+        (torch.bfloat16, 2.0**-7),
+        (torch.float16, 2.0**-10),
+        (torch.float32, 2.0**-23),
+    ):
+        found = rounding_bound(logits + 5, 16, dtype, 96)
+        torch.testing.assert_close(found, 2 * (eps + sums) * 4 * spread)
+
+
+def test_a_sum_in_another_order_stays_within_what_the_bound_allows_it():
+    """K products summed one by one in float32, against the sum in float64.
+
+    The root of the mean square of the error is eps * sqrt(K / 24) of the size of the
+    sums, up to the chance of a thousand of them.
+    """
+    dice = torch.Generator().manual_seed(0)
+    for width in (96, 1536):
+        terms = torch.randn(1000, width, generator=dice)
+        one_by_one = torch.zeros(1000)
+        for column in terms.T:
+            one_by_one = one_by_one + column
+        exact = terms.double().sum(1)
+        size = exact.square().mean().sqrt()
+        error = (one_by_one.double() - exact).square().mean().sqrt() / size
+        foretold = torch.finfo(torch.float32).eps * (width / 24) ** 0.5
+        assert 0.5 * foretold < error < 1.1 * foretold
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_the_toys_blocks_lie_within_the_bound_in_float32(rows):
+    """One pass against pieces: every logit, not only the best."""
+    ids = torch.randint(96, (1, 64), generator=torch.Generator().manual_seed(2))
+    whole, cache = toy().forward(ids).logits[0], toy().new_cache(64)
+    pieces = [toy().forward(part, cache).logits[0] for part in ids.split(rows, dim=1)]
+    apart = (torch.cat(pieces) - whole).abs().amax(-1)
+    bound = rounding_bound(whole, toy().num_layers, torch.float32, 128)
+    assert bool((apart <= bound).all()) and apart.max() > 0
 
 
 def test_a_tie_is_rounding():

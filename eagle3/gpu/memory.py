@@ -7,6 +7,7 @@ with sampling one distribution per row. [Ours; Interpretation: the paper names t
 four and measures none]
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 
 from eagle3.draft import NUM_TAPS, DraftConfig
 from eagle3.gpu.cache import CacheSize
-from eagle3.gpu.engine import Slots, block_sizes, cache_length
+from eagle3.gpu.engine import SPAN, Slots, block_sizes, cache_length
 from eagle3.gpu.trees import on_device
 from eagle3.growth import Growth
 
@@ -30,6 +31,9 @@ class Ledger:
     features: the target's taps, of the last block and of what the draft has not seen
     logits: of the last block
     sampling: distributions and random numbers, needed once a request samples
+    graphs: what CUDA graphs keep besides: each span of columns that was recorded has
+        logits, taps and hidden states of its own. Twice that once requests of both
+        kinds, greedy and sampled, have run; nothing where no graphs are recorded
 
     [Ours]
     """
@@ -42,6 +46,7 @@ class Ledger:
     features: int
     logits: int
     sampling: int
+    graphs: int
 
     @property
     def total(self) -> int:
@@ -97,6 +102,8 @@ def memory_ledger(
 
     target_kv, draft_kv = cache(slots.length)
     rows = slots.count * (nodes + 1)
+    spans = _num_spans(length)
+    of_pass = (spans - 1) * (vocab + NUM_TAPS * hidden) + spans * hidden  # a row
     drawn_words = draft.draft_vocab_size if draft else 0
     numbers = races * drawn_words + nodes + vocab  # of each slot
     spread = races * vocab  # q of each inner row, over the target's vocabulary
@@ -109,7 +116,13 @@ def memory_ledger(
         features=(rows + slots.count * (depth + 1)) * NUM_TAPS * hidden * size,
         logits=rows * vocab * size,
         sampling=4 * (rows * vocab + slots.count * (numbers + spread)),
+        graphs=rows * of_pass * size,
     )
+
+
+def _num_spans(length: int) -> int:
+    """How many spans there are in a cache of so many columns."""
+    return 1 + max(0, math.ceil(math.log2(length / SPAN)))
 
 
 def _target_weights(hf: Mapping[str, Any], head_dim: int, kv_heads: int) -> int:
