@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from eagle3.masks import causal_mask
-from eagle3.rope import RopeConfig, apply_rotation
+from eagle3.rope import RopeConfig, apply_rotation, is_number
 
 NOT_A_COUNT = ("rope", "taps")
+MAX_SIZE = 2**40  # more than any model has of anything
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,10 @@ class LayerConfig:
         for name, value in vars(self).items():
             if name in NOT_A_COUNT or isinstance(value, bool):
                 continue
-            if not value > 0:
-                raise ValueError(f"{name} of the draft must be positive, not {value}.")
+            if not is_number(value) or not 0 < value < MAX_SIZE:
+                raise ValueError(
+                    f"{name} of the draft must be positive, not {value!r:.80}."
+                )
         if self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"{self.num_heads} heads cannot share {self.num_kv_heads} key-value "
@@ -66,6 +69,12 @@ def layer_sizes(target_config: Any) -> dict[str, Any]:
         hf = hf.to_dict()
     size = {field: _read(hf, key) for field, key in _HF_SIZES.items()}
     heads = size["num_heads"]
+    for key in ("num_attention_heads", "hidden_size"):  # they are divided below
+        if not is_number(hf[key]) or not hf[key] > 0:
+            raise ValueError(
+                f"The target's config has {hf[key]!r:.80} for '{key}'; use a target of "
+                "the Llama kind, whose sizes are positive numbers."
+            )
     return size | {
         "num_kv_heads": hf.get("num_key_value_heads") or heads,
         "head_dim": hf.get("head_dim") or size["hidden_size"] // heads,

@@ -21,6 +21,13 @@ from torch import Tensor
 SCALINGS = ("none", "linear", "llama3")
 
 
+def is_number(value: object) -> bool:
+    """Whether a value of a config is a number, and no larger than a float. [Ours]"""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) < 2**63
+
+
 @dataclass(frozen=True)
 class RopeConfig:
     """Which frequencies a model turns its queries and keys by.
@@ -42,6 +49,12 @@ class RopeConfig:
     original_max_positions: int = 8192
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name != "scaling" and not is_number(value):
+                raise ValueError(
+                    f"RoPE's {name} is {value!r:.80}; it must be a number that a "
+                    "float can hold."
+                )
         if not (math.isfinite(self.theta) and self.theta > 1):
             raise ValueError(f"The RoPE base must be above 1, not {self.theta}.")
         if self.scaling not in SCALINGS:
@@ -75,8 +88,8 @@ class RopeConfig:
         Raises ValueError when no base is named, when the scaling is of a kind that
         is not supported, or when one of its values is missing.
         """
-        rope = dict(config.get("rope_scaling") or {})
-        rope.update(of_full_attention(config.get("rope_parameters") or {}))
+        rope = dict(_table(config, "rope_scaling"))
+        rope.update(of_full_attention(_table(config, "rope_parameters")))
         theta = rope.get("rope_theta", config.get("rope_theta"))
         if theta is None:
             raise ValueError(
@@ -87,15 +100,25 @@ class RopeConfig:
         partial = partial or config.get("partial_rotary_factor") or 1.0
         if partial != 1.0:
             raise ValueError(
-                f"Rotating only a part of the channels ({partial}) is not supported; "
+                f"Rotating a part of the channels ({partial!r:.80}) is not supported; "
                 "use a model with partial_rotary_factor 1."
             )
         kind = rope.get("rope_type", rope.get("type")) or "default"
+        theta = float(theta) if is_number(theta) else theta  # else it is refused
         if kind == "default":
-            return cls(float(theta))
+            return cls(theta)
         if kind not in SCALINGS:
-            return cls(float(theta), kind)  # refuses, and names the kind
-        return cls(float(theta), kind, **_scaling_values(kind, rope))
+            return cls(theta, kind)  # refuses, and names the kind
+        return cls(theta, kind, **_scaling_values(kind, rope))
+
+
+def _table(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    table = config.get(key) or {}
+    if not isinstance(table, Mapping):
+        raise ValueError(
+            f"'{key}' of the config is {table!r:.80}, and must be a table of settings."
+        )
+    return table
 
 
 def of_full_attention(parameters: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -53,8 +53,18 @@ def problems(path: Path) -> list[str]:
     try:
         notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
         nbformat.validate(notebook)
-    except (nbformat.ValidationError, nbformat.reader.NotJSONError) as error:
-        return [*found, f"not a valid notebook: {str(error).splitlines()[0]}"]
+    except (
+        nbformat.ValidationError,
+        nbformat.reader.NotJSONError,
+        AssertionError,  # nbformat's own, on cells of no kind
+        ValueError,
+        RecursionError,
+        AttributeError,
+        KeyError,
+        TypeError,
+    ) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        return [*found, f"not a valid notebook: {said[:200]}"]
     found += _check_metadata(notebook)
     found += _check_counts(notebook)
     found += _check_headings(path, notebook)

@@ -15,6 +15,7 @@ import pytest
 import torch
 from helpers import PROMPT, toy
 from safetensors.torch import load_file
+from tiny import tiny_model
 
 from eagle3.drafters import EagleDrafter
 from eagle3.engine import Engine, generate
@@ -180,6 +181,37 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(
     again.train()
     assert same(weights(again.recipe.model), weights(whole.recipe.model))
     assert [f.name for f in again.folder.glob("step-*")] == ["step-000006"]
+
+
+def test_a_run_on_a_tied_target_is_resumed(tmp_path, monkeypatch):
+    """The target's head is its embedding, and the draft's is a head of its own."""
+    target = Target(tiny_model(tie_word_embeddings=True))
+    dice = torch.Generator().manual_seed(1)
+    ids = [torch.randint(120, (12,), generator=dice) for _ in range(4)]
+    data = [Sequence(row, 4, "chat", 0.0) for row in ids]
+
+    def run_in(folder: Path) -> Trainer:
+        draft = helpers.new_draft(target, 60)
+        method = Eagle3Recipe(target, draft, TttConfig(2))
+        return Trainer(target, method, (data, data[:1]), folder / "run", CONFIG)
+
+    whole, cut = run_in(tmp_path / "whole"), run_in(tmp_path / "cut")
+    whole.train()
+    update = Trainer._update
+
+    def killed(self, batch):
+        if self.step == 3:
+            raise Killed
+        return update(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_update", killed)
+        with pytest.raises(Killed):
+            cut.train()
+    again = run_in(tmp_path / "cut")
+    again.train()
+    assert same(weights(again.recipe.model), weights(whole.recipe.model))
+    assert again.recipe.model.lm_head.weight.shape == (60, 64)
 
 
 def test_a_finished_run_is_not_trained_further(tmp_path):

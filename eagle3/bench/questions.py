@@ -96,7 +96,7 @@ def _lines(path: Path) -> list[str]:
 def _json_object(line: str, where: str) -> Mapping[str, Any]:
     try:
         item = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # or nested a thousand deep
         raise ValueError(
             f"{where}: not JSON ({error}): write one object a line."
         ) from error
