@@ -36,8 +36,8 @@ TEST_ENV := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 MPLBACKEND=Agg
 
 .DEFAULT_GOAL := help
 .PHONY: help lab test test-browser setup fetch lint pytest nbval notebooks figures
-.PHONY: figures-check gpu-check mutations reproduce book book-check class
-.PHONY: test-class student-copy clean
+.PHONY: figures-check gpu-check mutations versions fuzz reproduce book book-check
+.PHONY: class test-class student-copy clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -105,6 +105,12 @@ figures-check: setup ## Compare the committed figures with what would be drawn n
 # Half an hour and more. FAULTS names some of them: part of a file's name, or a number.
 mutations: setup ## Plant faults in the module, one by one: do the tests notice?
 	$(TEST_ENV) $(PY) tools/mutations.py $(FAULTS)
+
+versions: setup ## Run the core tests with the oldest and newest transformers allowed
+	$(TEST_ENV) $(PY) tools/versions.py $(VERSIONS)
+
+fuzz: setup ## Read 10,000 damaged files: a clear sentence each, no crash, no hang
+	$(TEST_ENV) $(PY) tools/fuzz.py $(CASES)
 
 # Needs npm, which brings the script that typesets formulas.
 book: setup $(if $(filter fresh,$(OUTPUTS)),fetch) ## Build the site (OUTPUTS=saved: fast)

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 FLOAT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_QUOTE = 1000  # letters of one fault, which may quote the file
 MAX_HEADER = 1 << 22  # bytes; a draft has some twenty tensors, its header some kB
 
 Shapes = dict[str, tuple[int, ...]]
@@ -237,6 +238,14 @@ def not_finite(path: Path, tensors: Mapping[str, Tensor]) -> list[str]:
 
 
 def refuse(found: list[str], remedy: str) -> None:
-    """Raise CheckpointError with all faults in one sentence; none, no error. [Ours]"""
+    """Raise CheckpointError with all faults in one sentence; none, no error.
+
+    What a file says is quoted, but not pages of it. [Ours]
+    """
     if found:
-        raise CheckpointError(f"{'; '.join(found)}; {remedy}.")
+        parts = [
+            part if len(part) < _QUOTE else f"{part[:_QUOTE]} ..." for part in found
+        ]
+        said = "; ".join(parts)
+        said = said if len(said) < 3 * _QUOTE else f"{said[: 3 * _QUOTE]} ..."
+        raise CheckpointError(f"{said}; {remedy}.")

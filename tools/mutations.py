@@ -148,7 +148,7 @@ def _in_child(root: Path, tests: Sequence[str], log: Path) -> int:
     if not Path(eagle3.__file__).is_relative_to(root):
         print(f"eagle3 comes from {eagle3.__file__} and not from the copy")
         return NO_SOUND_COPY
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header"]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
     return int(pytest.main([*options, *(f"tests/{name}" for name in tests)]))
 
 
