@@ -6,7 +6,6 @@ have pictures of their own. Data in, figure out. Source: [Paper, Tables 3 and 5]
 """
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from math import log2
 from typing import Any
 
@@ -22,7 +21,6 @@ from eagle3.drawing import (
     TARGET,
     canvas,
     style,
-    svg_label,
 )
 
 Points = tuple[Sequence[float], Sequence[float]]  # batch sizes, values
@@ -126,49 +124,3 @@ def frontier(
         axes.set_ylim(bottom=0)
         axes.legend()
     return figure
-
-
-def speedup_svg(curves: Mapping[str, Points], words: str) -> str:
-    """Speedup against the batch as SVG text, for a picture that a reader changes.
-
-    curves: name -> batch sizes and speedups, up to four
-    words: one line above the picture, which is also its description
-    Source: [Derived].
-    """
-    longest = max(max(x) for x, _ in curves.values())
-    top = max(2.0, *(max(y) for _, y in curves.values())) * 1.1
-
-    def place(batch: float, value: float) -> tuple[float, float]:
-        return 50 + 450 * log2(batch) / log2(longest), 250 - 200 * value / top
-
-    parts = [svg_label(20, 22, words, "start", bold=True)]
-    for value in range(int(top) + 1):
-        _, y = place(1, value)
-        colour = REJECTED if value == 1 else "#E3E3E3"
-        parts.append(
-            f'<line x1="50" y1="{y:.1f}" x2="500" y2="{y:.1f}" stroke="{colour}"/>'
-        )
-        parts.append(svg_label(42, y + 4, f"{value}x", "end", size=10))
-    batch = 1
-    while batch <= longest:
-        parts.append(svg_label(place(batch, 0)[0], 268, f"{batch}", size=10))
-        batch *= 4
-    parts.append(svg_label(275, 288, "requests in the batch", size=11))
-    for i, (name, (batches, values)) in enumerate(curves.items()):
-        colour, dash = _LINES[i]
-        strokes = {"-": "", "--": "6 4", "-.": "8 3 2 3", ":": "2 3"}[dash]
-        corners = " ".join(
-            f"{x:.1f},{y:.1f}"
-            for x, y in (place(*point) for point in zip(batches, values, strict=True))
-        )
-        look = f'stroke="{colour}" stroke-dasharray="{strokes}" stroke-width="2"'
-        parts.append(f'<polyline points="{corners}" fill="none" {look}/>')
-        y = 60 + 22 * i
-        parts.append(f'<line x1="515" y1="{y}" x2="545" y2="{y}" {look}/>')
-        parts.append(svg_label(550, y + 4, name, "start", size=11))
-    body = "\n".join(parts)
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 300" width="700" '
-        f'font-family="sans-serif" role="img" aria-label="{escape(words)}">\n'
-        f'<rect width="700" height="300" fill="white"/>\n{body}\n</svg>'
-    )

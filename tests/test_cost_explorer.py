@@ -109,3 +109,8 @@ def test_names_are_words_and_nothing_else():
     explorer = cost_explorer({"<script>": SERVERS["small"]})
     assert "<script" not in explorer.picture.svg
     assert explorer.view.left_behind["walked"] == "power"
+
+
+def test_where_drafting_never_pays_the_words_say_so():
+    state = CostState(SERVERS).changed("power", 10).changed("alpha", 10)
+    assert "The best here is not to draft." in state.sentence

@@ -3,16 +3,10 @@
 Right values are the data that went in, read back from lines, texts and SVG.
 """
 
-import re
-import xml.etree.ElementTree as ElementTree
-
-import pytest
-
 from eagle3.paper import read_paper
 from eagle3.serving_plots import (
     against_batch,
     frontier,
-    speedup_svg,
     throughput_ratio,
 )
 
@@ -67,18 +61,3 @@ def test_the_frontier_labels_batches_and_draws_the_limit():
     assert lines_of(axes)["plain"] == ([5.0, 7.0], [200.0, 1100.0])
     said = [text.get_text() for text in axes.texts]
     assert said == ["1", "8", "limit 6 ms"]
-
-
-@pytest.mark.parametrize("longest", [64, 1024])
-def test_the_svg_is_whole_has_words_and_a_line_for_each_curve(longest):
-    curves = {"a & b": ([1, longest], [3.0, 0.5]), "c": ([1, longest], [2.0, 1.0])}
-    svg = speedup_svg(curves, "two <curves>")
-    root = ElementTree.fromstring(svg)
-    assert root.get("aria-label") == "two <curves>"
-    corners = re.findall(r'points="([^"]+)"', svg)
-    assert len(corners) == 2
-    first = [tuple(map(float, p.split(","))) for p in corners[0].split()]
-    assert first[0][0] == 50 and first[1][0] == 500
-    assert first[0][1] < first[1][1]  # a higher speedup stands higher
-    dashes = re.findall(r'<polyline[^>]*stroke-dasharray="([^"]*)"', svg)
-    assert len(set(dashes)) == 2

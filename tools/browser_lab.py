@@ -133,6 +133,11 @@ class Notebook:
         """A handle of one explorer, by its label."""
         return self.views().nth(at).get_by_role("slider", name=name, exact=True)
 
+    def area(self, handle: Locator) -> dict[str, float]:
+        """Where a handle is on the screen; the page is scrolled to it if need be."""
+        handle.scroll_into_view_if_needed()
+        return handle.bounding_box()
+
     def control(self, role: str, name: str, at: int = 0) -> Locator:
         """A control of one explorer, by its label."""
         explorer = self.page.locator(".eagle3-live").nth(at)

@@ -25,7 +25,6 @@ def cost_explorer(servers: Mapping[str, Server]) -> Explorer:
 
     servers: name -> what passes cost there; the first one is shown at once
     """
-    layout = ipywidgets.Layout(width="165px")
     controls = {
         "server": ipywidgets.Dropdown(options=list(servers), description="Server"),
         "alpha": ipywidgets.IntText(description="n-alpha in %"),
@@ -33,9 +32,9 @@ def cost_explorer(servers: Mapping[str, Server]) -> Explorer:
         "draft": ipywidgets.IntText(description="Draft's price in %"),
         "context": ipywidgets.IntText(description="Context"),
     }
-    for name in ("alpha", "length", "draft", "context"):
-        controls[name].layout = layout
-    controls["server"].layout = ipywidgets.Layout(width="auto")
+    widths = {"alpha": "155px", "length": "105px", "draft": "190px", "context": "145px"}
+    for name, control in controls.items():
+        control.layout = ipywidgets.Layout(width=widths.get(name, "auto"))
     return Explorer(CostState(servers), draw_cost, controls, walked="power")
 
 
@@ -44,8 +43,8 @@ def draw_cost(state: CostState) -> Picture:
     parts = paragraph(14, 24, state.sentence, 86, font_weight="bold")
     top = 18.0 * len(parts) + 34
     more, handle = _curves(state, top)
-    parts += more + _bar(state, top + _TALL + 74)
-    return Picture(_WIDTH, top + _TALL + 140, parts, state.sentence, (handle,))
+    parts += more + _bar(state, top + _TALL + 80)
+    return Picture(_WIDTH, top + _TALL + 146, parts, state.sentence, (handle,))
 
 
 def _x(batch: float) -> float:
@@ -72,7 +71,7 @@ def _curves(state: CostState, top: float) -> tuple[list[str], Handle]:
         parts.append(text(_x(size), base + 16, f"{size}", 11, **look))
     middle = {"text_anchor": "middle"}
     parts.append(
-        text(_LEFT + _WIDE / 2, base + 34, "requests in the batch", 11, **middle)
+        text(_LEFT + _WIDE / 2, base + 40, "requests in the batch", 11, **middle)
     )
     dash = {"stroke_dasharray": "6 4", "stroke_width": 1.5}
     for values, colour, look in (

@@ -149,6 +149,8 @@ class CostState:
         price, meets = self.price, break_even(BATCHES, self.curve)
         where = f"at {meets:.0f}" if meets else f"nowhere up to {BATCHES[-1]}"
         length, gain = self.best[BATCHES.index(self.batch)]
+        best = f"The best chain here has {length}: {gain:.2f}."
+        best = best if length else "The best here is not to draft."
         guesses = "1 guess" if self.length == 1 else f"{self.length} guesses"
         requests = "1 request" if self.batch == 1 else f"{self.batch} requests"
         found = {name: self.measured(name) for name in self.at.points}
@@ -160,7 +162,7 @@ class CostState:
             f"{self.server}, {requests}: a cycle of {guesses} yields {self.tau:.2f} "
             f"tokens and costs {price.total:.2f} plain steps ({price.target:.2f} "
             f"target, {price.draft:.2f} draft): speedup {self.speedup:.2f}. Break-even "
-            f"{where} requests. The best chain here has {length}: {gain:.2f}.{seen}"
+            f"{where} requests. {best}{seen}"
         )
 
     def changed(self, name: str, value: Any) -> "CostState":

@@ -96,7 +96,7 @@ def _losses(state: ReplayState, top: float) -> tuple[list[str], Handle]:
         name="frame",
         label="moment of the training",
         text=f"step {state.step}, {state.tau:.2f} tokens from each pass",
-        place=(_LEFT, top, _WIDE, _TALL + 20),
+        place=(_LEFT, top, _WIDE, _TALL + 36),
         low=1,
         high=len(state.frames),
         value=state.frame,

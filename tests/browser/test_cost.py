@@ -12,7 +12,7 @@ class TestCost(EveryWidget):
         notebook.says("speedup 0.88.")
         before = notebook.picture().inner_html()
         slider = notebook.slider("requests in the batch")
-        box = slider.bounding_box()
+        box = notebook.area(slider)
         # The second of eleven columns: two requests.
         notebook.page.mouse.click(box["x"] + 1.5 / 11 * box["width"], box["y"] + 60)
         notebook.says("small, 2 requests: ")

@@ -11,7 +11,7 @@ class TestMasks(EveryWidget):
         notebook.says("'help' (row 1 of step 2) attends to How, can, we, help.")
         before = notebook.picture().inner_html()
         slider = notebook.slider("query: the row of the mask")
-        box = slider.bounding_box()
+        box = notebook.area(slider)
         # The mouse: the last of three rows.
         notebook.page.mouse.click(box["x"] + 200, box["y"] + 0.9 * box["height"])
         notebook.says("'it' (row 2 of step 2) attends to How, can, I, do, it.")

@@ -11,7 +11,7 @@ class TestReplay(EveryWidget):
         notebook.says("two steps, after 0 of 50 steps")
         before = notebook.picture().inner_html()
         slider = notebook.slider("moment of the training")
-        box, mouse = slider.bounding_box(), notebook.page.mouse
+        box, mouse = notebook.area(slider), notebook.page.mouse
         y = box["y"] + 50
         mouse.move(box["x"] + 5, y)
         mouse.down()

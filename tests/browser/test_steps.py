@@ -20,7 +20,7 @@ class TestSteps(EveryWidget):
         notebook.control("button", "Back").click()
         notebook.says("step 2 of 11, fuse")
         slider = notebook.slider("moment of the cycle")
-        box = slider.bounding_box()
+        box = notebook.area(slider)
         x = box["x"] + 4.5 / 11 * box["width"]
         notebook.page.mouse.click(x, box["y"] + box["height"] / 2)
         notebook.says("step 5 of 11, guess 2")

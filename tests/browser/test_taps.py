@@ -11,7 +11,7 @@ class TestTaps(EveryWidget):
         notebook.says("Taps 2, 15, 27 (the rule's): ")
         before = notebook.picture().inner_html()
         knob, mouse = notebook.slider("low tap"), notebook.page.mouse
-        box = knob.bounding_box()
+        box = notebook.area(knob)
         y = box["y"] + box["height"] / 2
         unit = box["width"] / (int(knob.get_attribute("aria-valuemax")) + 1)
         mouse.move(box["x"] + 1.5 * unit, y)

@@ -10,7 +10,7 @@ class TestTrace(EveryWidget):
     def test_a_reader_walks_through_the_run(self, notebook):
         notebook.says("Cycle 1: 3 drafted")
         slider = notebook.slider("cycle of the run")
-        box = slider.bounding_box()
+        box = notebook.area(slider)
         x = box["x"] + 0.99 * box["width"]
         notebook.page.mouse.click(x, box["y"] + 40)
         last = int(slider.get_attribute("aria-valuemax"))
