@@ -284,5 +284,15 @@ def test_the_table_needs_its_ending(tmp_path):
         grade_folder(tmp_path, tmp_path / "grades", plan())
 
 
+def test_a_system_without_fork_is_told_so_before_anything_is_written(
+    tmp_path, monkeypatch
+):
+    monkeypatch.delattr("os.fork")
+    out = tmp_path / "grades.csv"
+    with pytest.raises(ValueError, match="grade on Linux, on macOS, or in WSL"):
+        grade_folder(tmp_path, out)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_reader_has_the_checks():
     assert NAME in COURSE.names

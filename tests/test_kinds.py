@@ -1,5 +1,6 @@
 """Every test that the tables of `tests/README.md` and CONTRIBUTING name exists."""
 
+import ast
 import re
 
 import mutations
@@ -9,12 +10,21 @@ TESTS = mutations.ROOT / "tests"
 
 
 def names_in(text: str) -> set[str]:
-    return set(re.findall(r"`((?:browser/)?test_\w+\.py::test_\w+)`", text))
+    return set(re.findall(r"`((?:browser/)?(?:test|every)_\w+\.py::test_\w+)`", text))
+
+
+def of_every_widget() -> set[str]:
+    """The tests that the files of all widgets inherit."""
+    path = TESTS / "browser" / "every_widget.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    named = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return {f"browser/{path.name}::{name}" for name in named}
 
 
 def existing() -> set[str]:
     in_browser = mutations.tests_of(mutations.ROOT, "tests/browser")
-    return mutations.tests_of(mutations.ROOT) | {f"browser/{n}" for n in in_browser}
+    own = {f"browser/{name}" for name in in_browser}
+    return mutations.tests_of(mutations.ROOT) | own | of_every_widget()
 
 
 @pytest.mark.parametrize("name", ["tests/README.md", "CONTRIBUTING.md"])

@@ -85,12 +85,27 @@ def maxima() -> list[float]:
     return claimed("vllm_maximum", "EAGLE", "EAGLE-3")
 
 
+def optimizer() -> list[float]:
+    training = paper("settings")["training"]
+    return [*training["betas"], training["gradient_clipping"]]
+
+
+def sharegpt() -> list[float]:
+    return [paper("settings")["training"]["sequences"]["ShareGPT"]]
+
+
 N = r"([\d.]+)"
 # chapter, text with its numbers open (spaces stand for any white space), values
 STATEMENTS = [
     ("03", rf"Vicuna 13B it reports {N}x with \$\\tau = {N}\$ at temperature 0", sps),
     ("03", rf"\| {N}x and \$\\tau = {N}\$ for speculative sampling", sps),
     ("04", rf"falls to {N} to {N}, EAGLE-3 at {N} to {N} \|", ranges),
+    (
+        "09",
+        rf"\$\\beta = \({N}, {N}\)\$ and gradients clipped to a norm of {N}\.",
+        optimizer,
+    ),
+    ("09", r"ShareGPT, ([\d,]+) conversations", sharegpt),
     ("10", rf"depth {N} instead of {N}, same", depths),
     ("13", rf"says {N}% to {N}%, and about {N} times in the introduction", gains),
     ("13", rf"EAGLE-3 drafts {N} levels where EAGLE-2 drafts {N}\.", depths),
@@ -106,6 +121,10 @@ STATEMENTS = [
     ("14", rf"on a maximum at {N} and {N};", maxima),
     ("14", rf"trees of {N} tokens and {N} levels at batch 1", tree),
 ]
+
+
+def number_of(text: str) -> float:
+    return float(text.replace(",", ""))
 
 
 def chapter(number: str) -> Path:
@@ -129,7 +148,7 @@ def matches(number: str, pattern: str) -> list[tuple[int, re.Match[str]]]:
 def test_the_chapter_says_what_the_data_say(number, pattern, values) -> None:
     found = matches(number, pattern)
     assert len(found) == 1, f"chapter {number} has {len(found)} of: {pattern}"
-    said = [float(text) for text in found[0][1].groups()]
+    said = [number_of(text) for text in found[0][1].groups()]
     assert said == pytest.approx([float(value) for value in values()])
 
 
@@ -140,7 +159,7 @@ def uncovered(path: Path) -> Iterator[str]:
     for wanted, pattern, _ in STATEMENTS:
         if wanted == number:
             for cell, match in matches(number, pattern):
-                values = {float(text) for text in match.groups()}
+                values = {number_of(text) for text in match.groups()}
                 covered[cell] = covered.get(cell, set()) | values
     for cell, source in texts(read(path)):
         known = covered.get(cell, set()) | given(source)

@@ -6,6 +6,7 @@ The right answer is vanilla decoding's in float32, and in low precision one in w
 target, reading it in one pass, finds every token its choice up to rounding.
 """
 
+import copy
 import functools
 
 import helpers
@@ -45,7 +46,7 @@ requests = st.fixed_dictionaries(
 def any_target(seed: int, dtype: str) -> Target:
     if dtype == "float32":
         return toy_target(seed)
-    return Target(helpers.library_toy().to(DTYPES[dtype]))
+    return Target(copy.deepcopy(helpers.library_toy()).to(DTYPES[dtype]))
 
 
 @functools.cache

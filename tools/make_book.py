@@ -92,7 +92,12 @@ def public_address(given: str) -> str:
     Raises ValueError for an address that Binder and Colab could not open.
     """
     command = ["git", "-C", str(ROOT), "remote", "get-url", "origin"]
-    origin = given or subprocess.run(command, capture_output=True, text=True).stdout
+    origin = (
+        given
+        or subprocess.run(
+            command, capture_output=True, text=True, encoding="utf-8"
+        ).stdout
+    )
     shape = r"(?:https://|git@)github\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?/?"
     found = re.fullmatch(shape, origin.strip())
     if found:

@@ -79,9 +79,15 @@ def grade_folder(folder: Path, out: Path, plan: Plan | None = None) -> list[Resu
     folder: of submissions      out: the table, a .csv; pages and details go into a
         folder of the same name without the ending
 
-    Raises ValueError for an empty folder, or a name of the table without .csv.
+    Raises ValueError for an empty folder, a name of the table without .csv, and on a
+    system without forked processes.
     """
     plan = plan or Plan()
+    if not hasattr(os, "fork"):
+        raise ValueError(
+            "student code runs in forked processes, which this system doesn't have: "
+            "grade on Linux, on macOS, or in WSL."
+        )
     if out.suffix != ".csv":
         raise ValueError(f"the table is called '{out}'; give it a name in .csv.")
     submissions = find_submissions(folder, plan.course.names)

@@ -57,7 +57,7 @@ def separate():
         ("uid_map", f"{uid} {uid} 1"),
         ("gid_map", f"{gid} {gid} 1"),
     ):
-        with open(f"/proc/self/{name}", "w") as file:
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
             file.write(text)
 
 
@@ -125,7 +125,7 @@ def limit(cpu_s, memory_mb):
         (resource.RLIMIT_NOFILE, 64),
     ]
     if sys.platform == "linux":
-        with open("/proc/self/statm") as file:
+        with open("/proc/self/statm", encoding="ascii") as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
         limits.append((resource.RLIMIT_AS, used + (memory_mb << 20)))
     for name, value in limits:
