@@ -194,7 +194,8 @@ def ledger_figure(ledgers: Mapping[str, Mapping[str, int]]) -> Figure:
     """
     purposes: Sequence[str] = list(next(iter(ledgers.values())))
     palette = (TARGET, DRAFT, "#5BA3D0", "#F2C879", ACCEPTED, NEUTRAL, "#BBBBBB", INK)
-    hatches = ("", "", "//", "//", "..", "xx", "--", "")
+    palette = (*palette, REJECTED)
+    hatches = ("", "", "//", "//", "..", "xx", "--", "", "++")
     with style():
         figure, (axes,) = canvas(size=(7.0, 0.5 * len(ledgers) + 1.6))
         lefts = [0.0] * len(ledgers)
@@ -211,5 +212,5 @@ def ledger_figure(ledgers: Mapping[str, Mapping[str, int]]) -> Figure:
         axes.grid(False)
         axes.margins(x=0.1)
         axes.set_xlabel("GiB")
-        axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=4)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=3)
     return figure

@@ -3,9 +3,12 @@
 Right values are numbers chosen by hand and read back from the figures.
 """
 
+from dataclasses import fields
+
 import pytest
 from matplotlib.colors import to_hex
 
+from eagle3.gpu.memory import Ledger
 from eagle3.gpu_plots import (
     LOOKS,
     NOT_MEASURED,
@@ -93,6 +96,13 @@ def test_a_ledger_adds_up():
     (axes,) = ledger_figure(ledgers).axes
     assert [bar.get_width() for bar in axes.patches] == [1, 2, 0.5, 0]
     assert texts(axes) == ["1.5", "2.0"]
+
+
+def test_every_purpose_of_a_ledger_has_a_look_of_its_own():
+    purposes = [field.name for field in fields(Ledger)]
+    (axes,) = ledger_figure({"all": dict.fromkeys(purposes, 2**30)}).axes
+    looks = {(bar.get_facecolor(), bar.get_hatch()) for bar in axes.patches}
+    assert len(looks) == len(purposes)
 
 
 @pytest.mark.parametrize("name", ["stages", "waterfall"])
