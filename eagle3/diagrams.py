@@ -14,7 +14,6 @@ from eagle3.drawing import (
     ACCEPTED,
     DRAFT,
     NEUTRAL,
-    PALE,
     REJECTED,
     TARGET,
     Place,
@@ -22,9 +21,6 @@ from eagle3.drawing import (
     box,
     sheet,
     style,
-    svg_rect,
-    svg_sheet,
-    svg_text,
 )
 from eagle3.plots import token_label
 from eagle3.trace import TraceRow
@@ -237,36 +233,3 @@ def verdict(row: TraceRow, index: int) -> tuple[str, str]:
     if index < row.num_accepted:
         return ACCEPTED, "✓"
     return (REJECTED, "✗") if index == row.num_accepted else (NEUTRAL, "–")
-
-
-def cycle_svg(row: TraceRow, longest: int) -> str:
-    """One cycle as SVG text, for a widget that steps through a run.
-
-    longest: cached positions at the end of the run, the full width of a cache bar
-    Source: [Ours], the engine's trace.
-    """
-    parts = [svg_text(20, 26, row.words, 14, font_weight="bold")]
-    tiles = [(row.pending, TARGET, "pending")]
-    for i, text in enumerate(row.drafted):
-        colour, mark = verdict(row, i)
-        names = {"✓": "accepted", "✗": "rejected", "–": "not looked at"}
-        tiles.append((text, colour, f"{mark} {names[mark]}"))
-    tiles.append((row.next_token, TARGET, row.kind))
-    step = 672 / len(tiles)
-    for i, (text, colour, below) in enumerate(tiles):
-        x, fill = 20 + step * i, "white" if i == 0 else PALE[colour]
-        parts.append(svg_rect((x, 48, step - 12, 38), fill, colour))
-        label = token_label(text)
-        size = 13 if len(label) * 8 < step - 16 else 10
-        middle = x + (step - 12) / 2
-        parts.append(svg_text(middle, 72, label[:18], size, text_anchor="middle"))
-        parts.append(svg_text(middle, 104, below, 11, text_anchor="middle"))
-    bars = (("target's cache", row.target_cache, TARGET),)
-    bars += (("draft's cache", row.draft_cache, DRAFT),)
-    for i, (name, length, colour) in enumerate(bars):
-        y = 126 + 32 * i
-        parts.append(svg_text(20, y + 16, name, 12))
-        bar = (130, y, 470 * length / longest, 22)
-        parts.append(svg_rect(bar, PALE[colour], colour))
-        parts.append(svg_text(bar[2] + 138, y + 16, f"{length} positions", 12))
-    return svg_sheet(parts, (700, 196), row.words)

@@ -166,21 +166,6 @@ def test_a_run_shows_every_verdict() -> None:
         assert text in found
 
 
-def test_a_cycle_as_svg_is_whole_and_in_scale() -> None:
-    root = ElementTree.fromstring(diagrams.cycle_svg(ROW, longest=80))
-    assert root.get("role") == "img"
-    assert root.get("aria-label") == ROW.words
-    found = [node.text for node in root.iter(f"{SVG}text")]
-    for text in ("✓ accepted", "✗ rejected", "– not looked at", "replacement", "<p>"):
-        assert text in found
-    rects = [node.attrib for node in root.iter(f"{SVG}rect")]
-    target, draft = [float(rect["width"]) for rect in rects[-2:]]
-    assert (target, draft) == (470 * 40 / 80, pytest.approx(470 * 35 / 80, abs=0.05))
-    edges = [rect.get("stroke") for rect in rects[1:6]]
-    blue, green, red = plots.TARGET, plots.ACCEPTED, plots.REJECTED
-    assert edges == [blue, green, red, plots.NEUTRAL, blue]
-
-
 def test_the_best_chain_is_the_fastest_speculative_method() -> None:
     summary = {"Vanilla": 9.0, "chain 2": 1.2, "chain 3": 1.4, "library": 2.0}
     rows = {name: {"speedup": value} for name, value in summary.items()}

@@ -31,7 +31,7 @@ def one_remedy(finding: Finding, verdict: str, *words: str) -> None:
 def test_a_python_that_nobody_tried(monkeypatch):
     assert machine.python().verdict == "ok"
     monkeypatch.setattr(machine.sys, "version_info", (3, 99, 0, "final", 0))
-    one_remedy(machine.python(), "warning", "make lab PYTHON=python3.13")
+    one_remedy(machine.python(), "warning", "make lab PYTHON=python3.11")
 
 
 def kernel_list(monkeypatch, *argv: str, name: str = "python3") -> None:

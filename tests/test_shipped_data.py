@@ -33,6 +33,14 @@ def test_there_are_a_million_tokens_of_all_kinds_half_of_them_greedy():
     assert set(at) == {0.0, 1.0} and at[0.0] == at[1.0]
 
 
+def test_the_table_beside_the_files_counts_them_right():
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    for path in (TRAINING, HELD_OUT):
+        sequences = load_data(path)
+        row = f"`{path.name}` | {len(sequences):,} | {answer_tokens(sequences):,} |"
+        assert row in text
+
+
 def test_held_out_answers_are_greedy_and_of_other_topics():
     assert {s.temperature for s in load_data(HELD_OUT)} == {0.0}
     topics = {}

@@ -2,8 +2,8 @@
 
 Every draft has the same answers, order and seed, and one pass over them. EAGLE-3,
 EAGLE-1 and HASS are the study's own runs at the largest budget. EAGLE-3 is the one that
-starts as a copy of the target's last layer, which the study shows to help; EAGLE-1 and
-HASS learn on the study's vocabulary and draft with the target's whole head.
+starts as a copy of the target's last layer; EAGLE-1 and HASS learn on the study's
+vocabulary and draft with the target's whole head.
 
     python tools/final_drafts.py RUNS [--drafts eagle3 eagle1 hass medusa draft-lm]
 

@@ -22,6 +22,7 @@ from eagle3.layers import RMSNorm
 from eagle3.rope import RopeConfig, RopeTable
 from eagle3.target import Target, tap_layers
 
+MIN_GAIN_OF_LAYER = 0.05  # in the share of tokens that are kept
 LOW_ACCEPTANCE = 1.1  # tokens per target pass; 1 is what no draft at all gives
 NO_BASE = RopeConfig(10_000.0)  # what drafts whose config names no base were trained by
 
@@ -369,9 +370,6 @@ def acceptance_length(case: Case) -> Finding:
         remedy = f"below {LOW_ACCEPTANCE} a draft only costs time: see the faults here."
         return Finding(part, found, "warning", remedy)
     return Finding(part, found)
-
-
-MIN_GAIN_OF_LAYER = 0.05  # in the share of tokens that are kept
 
 
 def layer(case: Case) -> Finding:
