@@ -40,6 +40,7 @@ def small(monkeypatch):
 def test_a_speedup_is_the_mean_of_ratios_on_the_prompts_of_both():
     vanilla = racer("vanilla", 0.4, 0.2, 0.3)
     assert racer("a", 0.2, 0.2).speedup(vanilla) == pytest.approx((2 + 1) / 2)
+    assert racer("a", 0.2, 0.2).speedup(vanilla, 1) == 2
     assert vanilla.speedup(vanilla) == 1
 
 
@@ -90,7 +91,15 @@ def test_the_table_has_a_row_for_each_and_rows_of_a_block(small):
     console.print(table)
     assert list(table.columns[0].cells) == ["1", "2", "3", "4", "5"]
     assert next(iter(table.columns[1].cells)) == tune.VANILLA
-    assert next(iter(table.columns[6].cells)) == "1.00"
+    cells = {column.header: list(column.cells) for column in table.columns}
+    assert cells["speedup"][0] == "1.00"
+    for one in ranked[1:]:
+        row = cells["candidate"].index(one.name)
+        asked = int(cells["prompts"][row])
+        beside = f"{ranked[1].speedup(ranked[0], asked):.2f}"
+        assert cells["winner's there"][row] == beside
+        # On the same prompts nobody was faster than the one that won.
+        assert float(cells["speedup"][row]) <= float(beside)
 
 
 @pytest.mark.parametrize("config", [(-1.0, 64), (0.0, 1)])

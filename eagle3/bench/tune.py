@@ -65,10 +65,13 @@ class Racer:
         times = [getattr(cycle, f"{part}_seconds") for cycle in self.cycles]
         return 1000 * statistics.median(times)
 
-    def speedup(self, vanilla: "Racer") -> float:
-        """Mean over the prompts that both answered of the ratio of their times."""
+    def speedup(self, vanilla: "Racer", prompts: int | None = None) -> float:
+        """Mean over the prompts that both answered of the ratio of their times.
+
+        prompts: only so many, from the first
+        """
         pairs = zip(vanilla.seconds_per_token, self.seconds_per_token, strict=False)
-        return statistics.mean(plain / mine for plain, mine in pairs)
+        return statistics.mean(plain / mine for plain, mine in [*pairs][:prompts])
 
 
 @dataclass(frozen=True)
@@ -164,14 +167,17 @@ def _decoder(target: Target, config: TuneConfig) -> Callable[[Racer, str], None]
 def table_of(racers: Sequence[Racer]) -> Table:
     """The cost curve and what came of it, by rows of a block. [Ours]
 
+    Prompts differ in how much can be gained, and who left early answered few. So the
+    winner's speedup on the same prompts stands beside each.
+
     racers: as `race` returns them
     """
-    vanilla = racers[0]
+    vanilla, winner = racers[:2]
     plain = vanilla.milliseconds("target")
     table = Table(title="what a cycle costs and what it gives")
     for name in ("rows", "candidate", "draft ms", "target ms", "of a plain step"):
         table.add_column(name, justify="left" if name == "candidate" else "right")
-    for name in ("tau", "speedup", "prompts"):
+    for name in ("tau", "prompts", "speedup", "winner's there"):
         table.add_column(name, justify="right")
     for racer in sorted(racers, key=lambda racer: (racer.rows, racer.name)):
         draft, verify = (racer.milliseconds(part) for part in ("draft", "target"))
@@ -182,7 +188,8 @@ def table_of(racers: Sequence[Racer]) -> Table:
             f"{verify:.1f}",
             f"{(draft + verify) / plain:.2f}",
             f"{racer.acceptance_length:.2f}",
+            str(num_prompts := len(racer.seconds_per_token)),
             f"{racer.speedup(vanilla):.2f}",
-            str(len(racer.seconds_per_token)),
+            f"{winner.speedup(vanilla, num_prompts):.2f}",
         )
     return table
