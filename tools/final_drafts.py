@@ -13,6 +13,7 @@ figures/results/final_drafts.json.
 """
 
 import argparse
+import hashlib
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -72,10 +73,12 @@ def ship(trainer: Trainer, folder: Path) -> None:
 def row_of(name: str, trainer: Trainer, given: study.Material, runs: Path) -> dict:
     """What the book tells about a finished draft."""
     recipe, answers = trainer.recipe, given.held_out
+    weights = DATA / NAMES[name] / "model.safetensors"
     views = FeatureStore(recipe.target, answers, runs / "features")
     batches = (recipe.make_batch([a], [views[i]]) for i, a in enumerate(answers))
     return {
         "draft": name,
+        "sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
         "training": asdict(trainer.config),
         "sequences": len(trainer.sequences),
         "answer_tokens": sum(int(s.natural_mask().sum()) for s in trainer.sequences),
