@@ -3,6 +3,8 @@
 Right values: what the shipped file itself measures, and counts by hand.
 """
 
+import hashlib
+
 import final_drafts
 import helpers
 import pytest
@@ -27,22 +29,26 @@ def small(monkeypatch):
 
 
 @pytest.mark.parametrize("name", final_drafts.NAMES)
-def test_every_draft_is_trained_shipped_and_told_of(name, tmp_path):
+def test_every_draft_is_trained_shipped_and_told_of(name, tmp_path, monkeypatch):
     rounded = helpers.talking_toy(torch.bfloat16)
     given = study.Material(toy(), rounded, ANSWERS, ANSWERS[:2], VOCABULARY)
     sequences = study.within(ANSWERS, final_drafts.BUDGET)
     trainer = final_drafts.train(name, given, tmp_path)
     assert trainer.step == len(sequences) // 2
 
-    final_drafts.ship(trainer, tmp_path / "shipped")
+    monkeypatch.setattr(final_drafts, "DATA", tmp_path)
+    folder = tmp_path / final_drafts.NAMES[name]
+    final_drafts.ship(trainer, folder)
     row = final_drafts.row_of(name, trainer, given, tmp_path)
     assert row["draft"] == name
+    content = (folder / "model.safetensors").read_bytes()
+    assert row["sha256"] == hashlib.sha256(content).hexdigest()
     assert row["answer_tokens"] == sum(len(s.token_ids) - 3 for s in sequences)
     assert row["steps"] == trainer.step
     assert row["curve"][-1]["step"] == trainer.step
 
     trained = dict(trainer.recipe.model.named_parameters())
-    shipped = LOAD.get(name, load_draft)(tmp_path / "shipped", toy())
+    shipped = LOAD.get(name, load_draft)(folder, toy())
     for key, weight in shipped.named_parameters():
         if key in trained and trained[key].requires_grad:
             torch.testing.assert_close(weight, trained[key], rtol=1e-3, atol=1e-5)
