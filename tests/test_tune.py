@@ -13,6 +13,7 @@ from rich.console import Console
 from eagle3.bench import tune
 from eagle3.drafters import VanillaDrafter
 from eagle3.engine import Request, run
+from eagle3.growth import StaticTree
 from eagle3.sampling import SamplingParams
 from eagle3.training.prompts import KINDS, Prompt
 
@@ -23,9 +24,10 @@ def racer(name: str, *seconds: float) -> tune.Racer:
 
 @pytest.fixture
 def small(monkeypatch):
-    """Three chains, one tree, prompts that the toy can read."""
+    """Three chains, two trees, prompts that the toy can read."""
     monkeypatch.setattr(tune, "CHAINS", (1, 2, 3))
     monkeypatch.setattr(tune, "TREES", ((5, 3, 2),))
+    monkeypatch.setattr(tune, "STATIC_TREES", (StaticTree(((0,), (1,))),))
     monkeypatch.setattr(tune, "NUM_FINALISTS", 2)
     monkeypatch.setattr(
         tune,
@@ -63,11 +65,13 @@ def test_all_race_and_the_faster_ones_go_further(small, monkeypatch):
     assert {r.name for r in ranked[1:]} == {
         *("chain 1", "chain 2", "chain 3"),
         "tree of 5, 3 deep",
+        "static tree of 2, 1 deep",
     }
     prompts = [len(r.seconds_per_token) for r in ranked]
     rounds = len(KINDS)
-    assert prompts == [2 * rounds, 2 * rounds, 2 * rounds, rounds, rounds]
-    for first, second in ((1, 2), (3, 4)):  # within a heat, the faster one first
+    # Five race, the faster three go on, then the faster two.
+    assert prompts == [rounds * heats for heats in (3, 3, 3, 2, 1, 1)]
+    for first, second in ((1, 2), (4, 5)):  # within a heat, the faster one first
         assert ranked[first].speedup(ranked[0]) >= ranked[second].speedup(ranked[0])
 
 
@@ -89,7 +93,7 @@ def test_the_table_has_a_row_for_each_and_rows_of_a_block(small):
     console = Console(width=140, record=True, quiet=True)
     table = tune.table_of(ranked)
     console.print(table)
-    assert list(table.columns[0].cells) == ["1", "2", "3", "4", "5"]
+    assert list(table.columns[0].cells) == ["1", "2", "3", "3", "4", "5"]
     assert next(iter(table.columns[1].cells)) == tune.VANILLA
     cells = {column.header: list(column.cells) for column in table.columns}
     assert cells["speedup"][0] == "1.00"

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from eagle3.drafters import Drafter, EagleDrafter, VanillaDrafter
 from eagle3.engine import Cycle, Request, prompt_to_ids, run
 from eagle3.feature_draft import FeatureDraft
-from eagle3.growth import DynamicTree, Growth, chain
+from eagle3.growth import DynamicTree, Growth, StaticTree, chain
 from eagle3.sampling import SamplingParams
 from eagle3.target import Target
 from eagle3.training.prompts import KINDS, training_prompts
@@ -29,6 +29,15 @@ CHAINS = (1, 2, 3, 4, 5, 6)
 TREES = (
     *((4, 2, 2), (5, 3, 2), (7, 3, 3), (9, 4, 3)),
     *((12, 4, 4), (16, 5, 4), (24, 5, 5), (32, 6, 6)),
+)
+# Above temperature 0 these draw their nodes, where the trees above take the best ones.
+STATIC_TREES = (
+    StaticTree(((0,), (1,))),
+    StaticTree(((0,), (1,), (0, 0))),
+    StaticTree(((0,), (1,), (0, 0), (0, 1))),
+    StaticTree(((0,), (1,), (2,), (0, 0), (1, 0))),
+    StaticTree(((0,), (1,), (0, 0), (0, 1), (0, 0, 0))),
+    StaticTree(((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0))),
 )
 
 
@@ -103,6 +112,8 @@ def racers(target: Target, draft: FeatureDraft) -> list[Racer]:
     for total, depth, top_k in TREES:
         name = f"tree of {total}, {depth} deep"
         growths[name] = DynamicTree(total_tokens=total, depth=depth, top_k=top_k)
+    for tree in STATIC_TREES:
+        growths[f"static tree of {tree.max_nodes}, {tree.depth} deep"] = tree
     drafted = [
         Racer(name, growth, EagleDrafter(target, draft, growth))
         for name, growth in growths.items()
