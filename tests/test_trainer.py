@@ -36,7 +36,7 @@ from eagle3.training.eagle3 import Eagle3Recipe
 from eagle3.training.features import FeatureStore, look
 from eagle3.training.initialise import initialise_from_target
 from eagle3.training.losses import TttConfig, restrict_teacher
-from eagle3.training.metrics import n_alpha
+from eagle3.training.metrics import Chains, count_chains, n_alpha
 from eagle3.training.trainer import LOG_FILE, TrainConfig, Trainer
 from eagle3.training.vocabulary import (
     choose_draft_vocabulary,
@@ -466,33 +466,42 @@ def _plain_batch(sequence: Sequence) -> FeatureBatch:
     return FeatureBatch(output.features, sequence.token_ids[None], mask)
 
 
-def _n_alpha_of_the_engine(draft, sequences, steps: int) -> list[float]:
+def _chains_of_the_engine(draft, sequences, steps: int) -> Chains:
     """Chains that the engine itself drafts and judges, from every answer position."""
-    reached, right = [0] * steps, [0] * steps
+    right, reached, fresh = [0] * steps, [0] * steps, [0] * steps
     for sequence in sequences:
         text = sequence.token_ids.tolist()
-        for start in range(sequence.num_prompt, len(text) - 1):
+        starts = range(sequence.num_prompt, len(text) - 1)
+        accepted = {}
+        for start in starts:
             # text[start] comes from prefill; the rest of the answer is to be drafted.
             drafter = EagleDrafter(toy(), draft, chain(steps))
             asked = helpers.request(text[:start], steps + 2)
             prefill, cycle, *_ = Engine(toy(), drafter, asked).cycles()
             assert prefill.next_token == text[start]
+            accepted[start] = cycle.num_accepted
+        for start in starts:
             within = len(text) - 1 - start  # answer tokens left to predict
-            for n in range(min(cycle.num_accepted + 1, steps, within)):
+            for n in range(min(accepted[start] + 1, steps, within)):
                 reached[n] += 1
-                right[n] += n < cycle.num_accepted
-    return [a / max(1, b) for a, b in zip(right, reached, strict=True)]
+                right[n] += n < accepted[start]
+                fresh[n] += accepted[start + n] > 0  # after a prefill up to there
+    return Chains(right, reached, fresh)
 
 
 @torch.no_grad()
-def test_n_alpha_is_what_the_engine_measures():
+def test_chains_are_those_of_the_engine():
     draft, steps = helpers.trained_draft(), 4
     chosen = [helpers.greedy_sequence(p, 14) for p in (PROMPT, (1, 2, 7), (30, 31))]
     batches = [_plain_batch(sequence) for sequence in chosen]
-    told = n_alpha(draft, batches, steps)
-    measured = _n_alpha_of_the_engine(draft, chosen, steps)
-    assert told == pytest.approx(measured, abs=1e-6)
-    assert 0 < told[0] < 1 and told[1] > 0
+    told = count_chains(draft, batches, steps)
+    assert told == _chains_of_the_engine(draft, chosen, steps)
+    assert told.fresh[0] == told.right[0] < told.reached[0]
+    assert told.fresh[1:] != told.right[1:]  # own outputs do make a difference here
+
+    right, reached, _ = told
+    shares = [a / max(1, b) for a, b in zip(right, reached, strict=True)]
+    assert n_alpha(draft, batches, steps) == pytest.approx(shares)
 
 
 def test_n_alpha_of_nothing_is_zero():

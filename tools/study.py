@@ -215,13 +215,14 @@ def row_of(run: Run, trainer: Trainer, held_out: list[Sequence]) -> dict:
     batches = (
         recipe.make_batch([answer], [views[i]]) for i, answer in enumerate(held_out)
     )
-    right, reached = count_chains(recipe.model, batches, NUM_ALPHAS)
+    counts = count_chains(recipe.model, batches, NUM_ALPHAS)
     return asdict(run) | {
         "answer_tokens": sum(int(s.natural_mask().sum()) for s in trainer.sequences),
         "sequences": len(trainer.sequences),
         "steps": trainer.num_steps,
-        "n_alpha": shares(right, reached),
-        "chains": reached,
+        "n_alpha": shares(counts.right, counts.reached),
+        "fresh_alpha": shares(counts.fresh, counts.reached),
+        "chains": counts.reached,
         "curve": curve(trainer.folder / LOG_FILE),
     }
 

@@ -6,6 +6,7 @@ paper measures it with chains at temperature 0. [Paper, section 4.2, Figure 7]
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +18,22 @@ from eagle3.training.batches import FeatureBatch
 NUM_ALPHAS = 8  # the paper tells 0-alpha to 7-alpha
 
 
+class Chains(NamedTuple):
+    """Counts of chains by step n.
+
+    right: their guess n was right
+    reached: all their guesses before n were right
+    fresh: reached, and the draft guesses right there if it reads the target's features
+        up to there, and nothing of its own
+
+    [Paper, section 4.2; fresh: Ours]
+    """
+
+    right: list[int]
+    reached: list[int]
+    fresh: list[int]
+
+
 def n_alpha(
     draft: FeatureDraft, batches: Iterable[FeatureBatch], steps: int
 ) -> list[float]:
@@ -26,28 +43,35 @@ def n_alpha(
     steps: how many numbers to return, each from 0 to 1; 0 where no chain came so far
     [Paper, section 4.2]
     """
-    return shares(*count_chains(draft, batches, steps))
+    counts = count_chains(draft, batches, steps)
+    return shares(counts.right, counts.reached)
 
 
 @torch.no_grad()
 def count_chains(
     draft: FeatureDraft, batches: Iterable[FeatureBatch], steps: int
-) -> tuple[list[int], list[int]]:
-    """How many chains were right at step n, and how many had come so far.
+) -> Chains:
+    """How many chains came to step n, how many were right there, and could have been.
 
-    batches, steps: as for `n_alpha`, which divides the first by the second
+    batches, steps: as for `n_alpha`, which divides `right` by `reached`
 
     On the target's own greedy text a drafted token is accepted exactly if it is the
     text's next token, so chains from all positions are scored in `steps` parallel
     passes and no text is generated. Positions after a miss don't count. [Paper,
     section 4.2; the parallel way: Ours]
+
+    Chains that come far run through text that is easy to guess. `right` over `fresh`
+    compares the same places, so it tells what the draft's own outputs cost. [Ours]
     """
-    reached, right = [0] * steps, [0] * steps
+    right, reached, fresh = [0] * steps, [0] * steps, [0] * steps
     for batch in batches:
+        first = torch.zeros(())
         for n, (alive, correct) in enumerate(_chains(draft, batch, steps)):
+            first = correct if n == 0 else first
             reached[n] += int(alive.sum())
             right[n] += int((alive & correct).sum())
-    return right, reached
+            fresh[n] += int((alive & first.roll(-n, 1)).sum())
+    return Chains(right, reached, fresh)
 
 
 def shares(right: list[int], reached: list[int]) -> list[float]:
