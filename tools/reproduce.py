@@ -124,8 +124,8 @@ STAGES = (
             (*EAGLE3, "bench", "--temperature", "0,1", "--rounds", "1",
              "--max-new-tokens", "96", "--methods",
              "prompt-lookup,draft-lm,medusa,eagle1,hass,eagle2,eagle3-chain-2,"
-             "eagle3-chain,eagle3-chain-4,eagle3,transformers,transformers-lookup,"
-             "transformers-assisted"),
+             "eagle3-chain,eagle3-chain-4,eagle3-static,eagle3,transformers,"
+             "transformers-lookup,transformers-assisted"),
             (*EAGLE3, "throughput"),
             _tool("ttt_cost"),
             _tool("probes", *_DATA),

@@ -35,13 +35,13 @@ from eagle3.bench.run_log import RunLog
 from eagle3.drafters import Drafter, EagleDrafter, VanillaDrafter
 from eagle3.engine import Request, run
 from eagle3.growth import chain
-from eagle3.methods import DEEPER_DYNAMIC_TREE
+from eagle3.methods import SMALL_DYNAMIC_TREE
 from eagle3.target import Target, load_target
 from eagle3.training.data import load_data
 
-GROWTHS = {"chain": chain(3), "tree": DEEPER_DYNAMIC_TREE}
+GROWTHS = {"chain": chain(3), "tree": SMALL_DYNAMIC_TREE}
 CONFIG = speedup.SpeedupConfig(
-    methods=(), temperatures=(0.0, 1.0), max_new_tokens=64, rounds=2
+    methods=(), temperatures=(0.0, 1.0), max_new_tokens=64, rounds=1
 )
 PER_KIND = 2  # questions
 BENCH_FILE = "bench.json"
