@@ -244,7 +244,7 @@ def test_a_second_run_grades_only_what_has_changed(tmp_path, monkeypatch):
     path = write_submission(work, "bob", NAME, {})
     first = grade_folder(work, out, plan())
     assert [r.score for r in first] == [100, 0]
-    seed = (tmp_path / "grades" / "seed.txt").read_text(encoding="utf-8")
+    seed = (tmp_path / "grades" / "_seed.txt").read_text(encoding="utf-8")
     asked = []
     one = "eagle3.grading.grade._Grader.one"
     monkeypatch.setattr(one, lambda self, s: asked.append(s.student) or first[0])

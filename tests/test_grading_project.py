@@ -121,11 +121,19 @@ def test_a_claim_beyond_the_rows_loses_its_points(tmp_path):
         (ROWS, {**CLAIM, "of": "beauty"}, "take two methods"),
         (ROWS, {**CLAIM, "baseline": "mine"}, "take two methods"),
         (change(0, seconds=float("inf")), CLAIM, "not finite"),
+        (change(0, num_tokens=10**400), CLAIM, "not what the project asks for"),
+        (change(0, round="3.0"), CLAIM, "'round' is no number"),
     ],
 )
 def test_what_is_no_evidence_is_refused(tmp_path, rows, claim, words):
     with pytest.raises(ValueError, match=words):
         hand_in(tmp_path, rows, claim)
+
+
+def test_a_name_cannot_write_to_the_teachers_terminal(tmp_path):
+    rows = [{**r, "method": "\x1b[2J"} if r["method"] == "mine" else r for r in ROWS]
+    evidence = hand_in(tmp_path, rows[:-1], {**CLAIM, "method": "\x1b[2J"})
+    assert lost(evidence)["complete"].startswith("'?[2J' lacks question")
 
 
 def test_a_missing_file_is_named(tmp_path):

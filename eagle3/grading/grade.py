@@ -23,10 +23,17 @@ from eagle3.grading.collect import Submission, find_submissions
 from eagle3.grading.course import Course
 from eagle3.grading.feedback import feedback_page
 from eagle3.grading.judge import Mark, grade_question
-from eagle3.grading.notebook import digest, given_sources, own_sources, read_cells
+from eagle3.grading.notebook import (
+    digest,
+    given_sources,
+    own_sources,
+    read_cells,
+    readable,
+)
 from eagle3.grading.questions import Question
 from eagle3.grading.worker import Limits, Worker
 
+BOOK = Path(__file__).parents[1]
 WALLS = "separate file system, no network, no other processes, no rights"
 NO_WALLS = (
     "limits on time and memory only: this system gives no walls around student code, "
@@ -94,7 +101,8 @@ def grade_folder(folder: Path, out: Path, plan: Plan | None = None) -> list[Resu
     details = out.with_suffix("")
     details.mkdir(parents=True, exist_ok=True)
     seed = _seed(details, plan.seed)
-    grader = _Grader(plan, seed, details, hidden=(plan.course.folder, folder, details))
+    hidden = (plan.course.folder, folder, details, BOOK, BOOK.parent / "tests")
+    grader = _Grader(plan, seed, details, hidden)
     results = grader.grade(submissions)
     write_table(results, out)
     return results
@@ -126,12 +134,13 @@ def write_table(results: Sequence[Result], out: Path) -> None:
 
 
 def _safe(text: str) -> str:
-    """A spreadsheet must not take a text for a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+    """A spreadsheet must not take a text for a formula, nor for several rows."""
+    text = readable(text).replace("\n", " ").replace("\t", " ")
+    return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") else text
 
 
 def _seed(details: Path, seed: int | None) -> int:
-    path = details / "seed.txt"
+    path = details / "_seed.txt"  # no student is called so, see collect.py
     if seed is None:
         if path.is_file():
             return int(path.read_text(encoding="utf-8"))
@@ -211,8 +220,10 @@ class _Grader:
     def one(self, submission: Submission) -> Result:
         assignment = self.assignments[submission.assignment]
         questions = assignment.questions(self.plan.variant)
-        note, fingerprint = "", self.fingerprint(submission)
+        note = fingerprint = ""
         try:
+            read_cells(submission.path)
+            fingerprint = self.fingerprint(submission)
             marks = self.marks(submission, questions)
         except ValueError as error:
             note = str(error)
@@ -250,8 +261,8 @@ class _Grader:
         path = self.place(submission)
         path.parent.mkdir(parents=True, exist_ok=True)
         page = feedback_page(title, result.student, result.marks, result.note)
-        path.with_suffix(".html").write_text(page, encoding="utf-8")
+        path.with_suffix(".html").write_text(readable(page), encoding="utf-8")
         part = path.with_suffix(f".{os.getpid()}.part")
-        text = json.dumps(asdict(result), indent=1, ensure_ascii=False)
+        text = json.dumps(asdict(result), indent=1)
         part.write_text(text + "\n", encoding="utf-8")
         part.replace(path)

@@ -10,6 +10,7 @@ from eagle3.grading.questions import Arguments, Idea, Question
 from eagle3.grading.worker import Answers, NoValue, Worker
 
 MANY = 240  # inputs that print longer than this are not shown
+MOST_TROUBLES = 5  # that are told of a notebook's cells
 
 
 @dataclass(frozen=True)
@@ -123,11 +124,12 @@ def _array_differs(got: Any, want: np.ndarray, tolerance: float) -> str | None:
 def _first_difference(
     got: np.ndarray, want: np.ndarray, tolerance: float
 ) -> str | None:
-    if want.dtype == bool:
+    if want.dtype.kind in "bi":
         wrong = got != want
     else:
         with np.errstate(invalid="ignore"):
             near = np.abs(got - want) <= tolerance * np.maximum(1.0, np.abs(want))
+            near &= np.isfinite(want)
         wrong = ~(near | (got == want))  # NaN is never right
     if not wrong.any():
         return None
@@ -217,7 +219,8 @@ def _mark(question: Question, idea: Idea, words: str) -> Mark:
 def _nothing_to_grade(answers: Answers, question: Question) -> str:
     """Words for a question whose name is not there at all."""
     what = "the dict" if question.is_value else "the function"
-    trouble = "".join(f" {cell}: {text}." for cell, text in answers.problems.items())
+    told = list(answers.problems.items())[:MOST_TROUBLES]
+    trouble = "".join(f" {cell}: {text}." for cell, text in told)
     if answers.ended and not answers.values:
         return f"your code {answers.ended}"
     if not answers.defined:

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import category
 
 MAX_BYTES, MAX_CELLS = 8 << 20, 2000
 SCHEMA = 3  # of nbgrader's metadata
@@ -43,14 +44,20 @@ def read_cells(path: Path) -> list[Cell]:
 
     Raises ValueError for a file that is no notebook, or too large for one.
     """
-    if not path.is_file():
-        raise ValueError(f"there is no notebook '{path.name}'.")
-    if path.stat().st_size > MAX_BYTES:
-        raise ValueError(
-            f"'{path.name}' has more than {MAX_BYTES >> 20} MB; clear its outputs."
-        )
     try:
-        data = json.loads(path.read_bytes())
+        if not path.is_file():
+            raise ValueError(f"there is no notebook '{path.name}'.")
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(
+                f"'{path.name}' has more than {MAX_BYTES >> 20} MB; clear its outputs."
+            )
+        text = path.read_bytes()
+    except OSError as error:
+        raise ValueError(
+            f"'{path.name}' can't be read ({error.strerror}): look at its rights."
+        ) from None
+    try:
+        data = json.loads(text)
         cells = [_cell(cell) for cell in data["cells"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(
@@ -107,9 +114,27 @@ def own_sources(submission: Path, given: set[str], answer: str = "") -> list[Pie
 
 
 def digest(*paths: Path) -> str:
-    """A fingerprint of files, to see whether they have changed."""
+    """A fingerprint of files, to see whether they have changed.
+
+    Of a file that is too large for a notebook, the size and time of its last change
+    suffice.
+    """
     total = hashlib.sha256()
     for path in paths:
-        total.update(path.read_bytes() if path.is_file() else b"")
+        if path.is_file():
+            facts = path.stat()
+            large = facts.st_size > MAX_BYTES
+            stamp = f"{facts.st_size} {facts.st_mtime_ns}".encode()
+            total.update(stamp if large else path.read_bytes())
         total.update(b"\0")
     return total.hexdigest()
+
+
+def readable(text: str) -> str:
+    """A text that any file and terminal takes: what is no character becomes "?".
+
+    Line ends and tabs stay.
+    """
+    return "".join(
+        "?" if category(c) in ("Cc", "Cs") and c not in "\n\t" else c for c in text
+    )

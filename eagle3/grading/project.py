@@ -13,6 +13,7 @@ from statistics import fmean, median
 from typing import Any
 
 from eagle3.grading.judge import Mark
+from eagle3.grading.notebook import readable
 
 Rows = list[dict[str, Any]]
 KINDS = ("speedup", "acceptance_length")
@@ -46,17 +47,11 @@ def read_evidence(folder: Path) -> Evidence:
     """
     data, claim = (_read(folder / n) for n in ("evidence.json", "claim.json"))
     try:
-        rows = [dict(row) for row in data["runs"] if float(row["temperature"]) == 0]
-        for row in rows:
-            numbers = [row[k] for k in ("num_tokens", "target_passes", "round")]
-            numbers += [row["seconds"], row["acceptance_length"]]
-            if not all(math.isfinite(float(n)) for n in numbers):
-                raise ValueError("a number is not finite")
-            row["kind"], row["question"], row["method"]
-        claim = {"value": float(claim["value"])} | {
-            key: str(claim[key]) for key in ("method", "baseline", "of")
+        rows = [_row(row) for row in data["runs"] if float(row["temperature"]) == 0]
+        claim = {"value": _number(claim, "value")} | {
+            key: readable(str(claim[key])) for key in ("method", "baseline", "of")
         }
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"'{folder.name}' is not what the project asks for ({error}): hand in the "
             "results file of the bench and a claim with method, baseline, of, value."
@@ -67,6 +62,23 @@ def read_evidence(folder: Path) -> Evidence:
             f"'{claim['of']}': take two methods, and one of {', '.join(KINDS)}."
         )
     return Evidence(rows, claim)
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    """What is looked at of a row, each as what it must be."""
+    counts = {k: int(_number(row, k)) for k in ("num_tokens", "target_passes", "round")}
+    numbers = {k: _number(row, k) for k in ("seconds", "acceptance_length")}
+    names = {k: readable(str(row[k])) for k in ("kind", "question", "method")}
+    return {**counts, **numbers, **names, "same_tokens": row.get("same_tokens")}
+
+
+def _number(row: dict[str, Any], key: str) -> float:
+    value = row[key]
+    if type(value) not in (int, float):
+        raise ValueError(f"'{key}' is no number")
+    if not math.isfinite(value):
+        raise ValueError(f"'{key}' is not finite")
+    return float(value)
 
 
 def _read(path: Path) -> Any:

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,7 +22,9 @@ from eagle3.grading._inside import plain
 from eagle3.grading.questions import Remote
 
 ZYGOTE = Path(__file__).parent / "_inside" / "zygote.py"
-MAX_ANSWER = 64 << 20
+MAX_ANSWER, MAX_LINE = 64 << 20, 4 << 20
+MAX_TROUBLES = 50
+GRACE_S = 10.0  # to begin, and again to clear up
 TIME_IS_UP, KILLED = 124, 128 + 9
 
 
@@ -107,12 +109,17 @@ class Worker:
             )
         self.walls = json.loads(first)["walls"]
 
-    def close(self) -> None:
-        """End the helper process."""
+    def _restart(self) -> None:
+        """Another helper: nothing that a student did may stop the others."""
+        self.close(patience_s=0)
+        self._start()
+
+    def close(self, patience_s: float = 5) -> None:
+        """End the helper process, which takes its own with it."""
         self._replies.close()
         self._control.close()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(5)
+            self._process.wait(patience_s)
         self._process.kill()
         self._process.wait()
 
@@ -128,36 +135,49 @@ class Worker:
         name: of the function      cells: of the notebook, see `Piece`
         cases: inputs of each call; None asks for the value of the name itself
         remotes: case -> name -> function that the grader answers
+
+        Raises OSError where the system gives no process for student code.
         """
         packed = None
         if cases is not None:
             packed = [[_pack(value) for value in case] for case in cases]
         job = {"name": name, "cells": list(cells), "cases": packed}
-        order = {
-            "cpu_s": self.limits.cpu_s,
-            "wall_s": self.limits.wall_s,
-            "memory_mb": self.limits.memory_mb,
-            "hidden": self.hidden,
-            "walls": self.walls,
-        }
-        mine, theirs = socket.socketpair()
-        with mine, theirs:
-            socket.send_fds(
-                self._control, [json.dumps(order).encode()], [theirs.fileno()]
-            )
-            theirs.close()
-            talk = _Talk(mine, time.monotonic() + self.limits.wall_s + 10, remotes)
+        deadline = time.monotonic() + self.limits.wall_s + GRACE_S
+        with self._order() as mine:
+            talk = _Talk(mine, deadline, remotes)
             talk.send(job)
             answers = talk.listen()
-        reply = self._replies.readline()
-        if not reply:
-            self._start()  # nothing that a student did may stop the others
-            answers.ended = answers.ended or "the process was lost"
-            return answers
-        if talk.done:
-            return answers
-        answers.ended = _ending(json.loads(reply)["code"], talk, self.limits)
+        code = self._ended_with(deadline + GRACE_S)
+        if not talk.ready:
+            raise OSError("the system gave no process for student code, or no walls.")
+        if code is None:
+            answers.ended = "lost its process"
+        elif not talk.done:
+            answers.ended = _ending(code, talk, self.limits)
         return answers
+
+    def _order(self) -> socket.socket:
+        """Order a process; the grader's end of the line to it."""
+        order = {**asdict(self.limits), "hidden": self.hidden, "walls": self.walls}
+        text = json.dumps(order).encode()
+        mine, theirs = socket.socketpair()
+        with theirs:
+            try:
+                socket.send_fds(self._control, [text], [theirs.fileno()])
+            except OSError:  # the helper is gone
+                self._restart()
+                socket.send_fds(self._control, [text], [theirs.fileno()])
+        return mine
+
+    def _ended_with(self, deadline: float) -> int | None:
+        """How the process ended, as the helper says; None if it says nothing."""
+        left = max(0.0, deadline - time.monotonic())
+        if select.select([self._control], [], [], left)[0]:
+            with suppress(OSError):
+                if line := self._replies.readline():
+                    return int(json.loads(line)["code"])
+        self._restart()
+        return None
 
 
 def _pack(value: Any) -> Any:
@@ -191,17 +211,17 @@ class _Talk:
         self.connection, self.deadline = connection, deadline
         self.remotes = remotes or {}
         self.buffer, self.received = b"", 0
-        self.done, self.broken, self.at = False, "", ""
-        self.case, self.begun = 0, set[tuple[int, bool]]()
+        self.ready, self.done, self.broken, self.at = False, False, "", ""
+        self.call = (-1, False)
 
     def here(self) -> Mapping[str, Remote]:
         """The grader's own functions of the current case."""
-        return self.remotes.get(self.case, {})
+        return self.remotes.get(self.call[0], {})
 
-    def begin(self, key: tuple[int, bool]) -> None:
-        """A call begins, once: what was seen can't be made unseen."""
-        if key not in self.begun:
-            self.begun.add(key)
+    def begin(self, call: tuple[int, bool]) -> None:
+        """A call begins, once and in order: what was seen can't be made unseen."""
+        if call > self.call:
+            self.call = call
             for remote in self.here().values():
                 remote.begin()
 
@@ -221,7 +241,7 @@ class _Talk:
             except OSError:
                 return None
             self.received += len(piece)
-            if self.received > MAX_ANSWER:
+            if self.received > MAX_ANSWER or len(self.buffer) > MAX_LINE:
                 self.broken = "sent back far too much"
                 return None
             if not piece:
@@ -235,28 +255,29 @@ class _Talk:
         while not self.done and (line := self.line()) is not None:
             try:
                 self.take(json.loads(line), answers)
-            except (ValueError, TypeError, KeyError, RecursionError, AttributeError):
+            except Exception:  # anything can be written on the wire
                 self.broken = "sent back something that can't be read"
                 break
         return answers
 
     def take(self, message: dict[str, Any], answers: Answers) -> None:
-        if "call" in message:
+        if "ready" in message:
+            self.ready = True
+        elif "call" in message:
             self.send({"number": message.get("number"), **self.answer(message)})
         elif "cell" in message:
             self.at = str(message["cell"])[:80]
-            if message["problem"] is not None:
+            if message["problem"] is not None and len(answers.problems) < MAX_TROUBLES:
                 answers.problems[self.at] = str(message["problem"])[:400]
         elif "defined" in message:
             self.at = ""
             answers.defined = message["defined"] is True
             answers.callable = message["callable"] is True
         elif "case" in message:
-            self.case = int(message["case"])
-            key = (self.case, message["again"] is True)
+            key = (int(message["case"]), message["again"] is True)
             if "begins" in message:
                 self.begin(key)
-            elif key not in answers.values:
+            elif key == self.call and key not in answers.values:
                 answers.values[key] = _value(message)
                 answers.seen[key] = {
                     name: remote.seen() for name, remote in self.here().items()
@@ -272,7 +293,7 @@ class _Talk:
         try:
             arguments = [plain.unpack(item) for item in message["arguments"]]
             return {"value": plain.pack(function(*arguments))}
-        except (ValueError, TypeError, IndexError) as error:
+        except (ValueError, TypeError, IndexError, OverflowError) as error:
             return {"error": str(error)[:300]}
 
 

@@ -7,6 +7,7 @@ limits and an audit hook are all there is, and the hook is a fence, not a wall.
 
 import ctypes
 import os
+import re
 import resource
 import signal
 import socket
@@ -17,11 +18,11 @@ NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
 NOBODY = 65534
-PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/etc/ld.so.cache")
 # statvfs flag -> mount flag: a remount in a user namespace must keep what was set.
 KEPT = ((os.ST_NOSUID, MS_NOSUID), (getattr(os, "ST_NODEV", 4), MS_NODEV))
-WORK = "/hand_in"
+WORK, COVER = "/hand_in", "size=64k,mode=755"
 
 
 def call(name, *arguments):
@@ -65,11 +66,18 @@ def build_root(root, hidden):
     """A file system of Python's folders and an empty one, then nothing else."""
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=8m,mode=755")
-    for path, place in readable_folders().items():
-        bind(place, root + path)
-    for path in hidden:
-        if os.path.isdir(root + path):  # inside a folder that was bound
-            mount("tmpfs", root + path, "tmpfs", MS_RDONLY, "size=4k,mode=755")
+    readable = readable_folders()
+    covers = places_of(hidden, readable) - set(readable)
+    # From the top down: Python may lie in a hidden folder that lies in Python's.
+    for path in sorted({*readable, *covers}, key=len):
+        if path in covers:
+            os.makedirs(root + path, exist_ok=True)
+            mount("tmpfs", root + path, "tmpfs", MS_NOSUID | MS_NODEV, COVER)
+        else:
+            bind(readable[path], root + path)
+    for path in covers:
+        flags = MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV
+        mount(None, root + path, None, flags, COVER)
     os.makedirs(root + "/dev", exist_ok=True)
     for name in ("null", "zero", "urandom"):
         bind(f"/dev/{name}", f"{root}/dev/{name}", read_only=False)
@@ -81,6 +89,16 @@ def build_root(root, hidden):
     os.chdir(WORK)
 
 
+def places_of(hidden, readable):
+    """Where folders to hide would be seen: one may be bound under several names."""
+    return {
+        path + real[len(place) :]
+        for real in map(os.path.realpath, hidden)
+        for path, place in readable.items()
+        if os.path.isdir(real) and real.startswith(f"{place}/")
+    }
+
+
 def bind(place, target, read_only=True):
     if os.path.isdir(place):
         os.makedirs(target, exist_ok=True)
@@ -90,15 +108,32 @@ def bind(place, target, read_only=True):
             os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
     mount(place, target, None, MS_BIND | MS_REC)
     if read_only:
-        was = os.statvfs(place).f_flag
-        kept = sum(flag for bit, flag in KEPT if was & bit)
-        for extra in (kept, kept | MS_NOSUID | MS_NODEV):
-            try:
-                mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | extra)
-                return
-            except OSError as error:
-                failure = error
-        raise failure
+        for path in mounts_in(target):
+            make_read_only(path)
+
+
+def mounts_in(target):
+    """A mount and those below it, which the flags of the upper one don't touch."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        fields = [line.split()[4] for line in file]
+    paths = [os.fsdecode(re.sub(rb"\\(\d{3})", unescaped, path)) for path in fields]
+    return [p for p in paths if p == target or p.startswith(f"{target}/")]
+
+
+def unescaped(found):
+    return bytes([int(found.group(1), 8)])
+
+
+def make_read_only(path):
+    was = os.statvfs(path).f_flag
+    kept = sum(flag for bit, flag in KEPT if was & bit)
+    for extra in (kept, kept | MS_NOSUID | MS_NODEV):
+        try:
+            mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | extra)
+            return
+        except OSError as error:
+            failure = error
+    raise failure
 
 
 def drop_rights():
@@ -114,6 +149,12 @@ def drop_rights():
     libc.capset(header, (ctypes.c_uint32 * 6)())
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def end_with_parent():
+    """Nobody is left behind when the helper is killed. Linux only; ends with setuid."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def limit(cpu_s, memory_mb):
@@ -139,13 +180,21 @@ def forbid_processes():
 BANNED = (
     "socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn",
     "os.kill", "ctypes.", "shutil.", "os.remove", "os.rename", "os.rmdir",
-    "os.chmod", "os.link", "os.symlink", "os.truncate",
+    "os.chmod", "os.chown", "os.link", "os.symlink", "os.truncate", "os.mkdir",
+    "os.utime", "os.setxattr", "os.removexattr", "sqlite3.", "signal.",
 )  # fmt: skip
 
 
-def fence(readable, work):
+def fence(readable, work, hidden):
     """Where there are no namespaces: refuse what Python can see coming."""
-    reads = tuple({*readable, *readable.values(), work, "/dev/"})
+    reads = {*readable, *readable.values(), work, "/dev/null", "/dev/urandom"}
+    covers = {os.path.realpath(path) for path in hidden}
+    # What is told last counts: the deepest of these folders that holds the path.
+    folders = sorted([*((f, True) for f in reads), *((f, False) for f in covers)])
+
+    def may_read(path):
+        open_to = [ok for f, ok in folders if path == f or path.startswith(f"{f}/")]
+        return bool(open_to) and open_to[-1]
 
     def hook(event, arguments):
         if event.startswith(BANNED):
@@ -158,7 +207,8 @@ def fence(readable, work):
         path = os.path.realpath(os.fsdecode(path) if path else ".")
         changes = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
         writes = event == "open" and (arguments[2] or 0) & changes
-        if not path.startswith(work if writes else reads):
+        inside = path.startswith(f"{work}/")
+        if not (inside if writes else inside or path == work or may_read(path)):
             raise PermissionError(f"{path} can't be opened while you are graded")
 
     sys.addaudithook(hook)
@@ -174,6 +224,7 @@ def enter(order, root):
     if order["walls"]:
         build_root(root, order["hidden"])
         drop_rights()
+        end_with_parent()
         forbid_processes()
         return
     os.chdir(root)
@@ -181,7 +232,8 @@ def enter(order, root):
     drop_rights_if_readable(readable, root)
     if os.geteuid():
         forbid_processes()
-    fence(readable, os.path.realpath(root))
+    end_with_parent()
+    fence(readable, os.path.realpath(root), order["hidden"])
 
 
 def drop_rights_if_readable(readable, root):

@@ -42,13 +42,22 @@ class alarm:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def without_magics(source):
-    """Lines that only IPython knows become empty, so that line numbers stay."""
-    kept = [
-        "" if line.lstrip().startswith(("%", "!")) else line
-        for line in source.split("\n")
-    ]
-    return "\n".join(kept)
+def parsed(source, label):
+    """The statements of a cell. Lines that only IPython knows become `pass`.
+
+    Only lines at which Python stumbles: `% n` may go on with the line above. Raises
+    what ast.parse does.
+    """
+    lines = source.split("\n")
+    while True:
+        try:
+            return ast.parse("\n".join(lines), label).body
+        except SyntaxError as error:
+            at = min(error.lineno or 1, len(lines)) - 1
+            line = lines[at].strip()
+            if not line.startswith(("%", "!", "?")) and not line.endswith("?"):
+                raise
+            lines[at] = lines[at][: -len(lines[at].lstrip())] + "pass"
 
 
 def lift(cells, tell):
@@ -58,11 +67,10 @@ def lift(cells, tell):
     """
     namespace = {"__name__": "notebook", "__builtins__": __builtins__}
     for label, source, *whole in cells:
-        source = without_magics(source)
         linecache.cache[label] = (len(source), None, source.splitlines(True), label)
         tell(label, None)
         try:
-            body = ast.parse(source, label).body
+            body = parsed(source, label)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = getattr(error, "lineno", None)
             where = f", line {line}" if line else ""

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 DTYPES = ("bool", "int64", "float32", "float64")
-MAX_VALUES, MAX_DEPTH, MAX_TEXT = 1_000_000, 6, 20_000
+MAX_VALUES, MAX_DEPTH, MAX_TEXT = 100_000, 6, 20_000
 
 
 class NotPlain(ValueError):
@@ -80,6 +80,8 @@ def unpack(data, depth=0):
     """The value of what `pack` made; arrays as numpy. Raises NotPlain."""
     if depth > MAX_DEPTH:
         raise NotPlain("nested too deep")
+    if type(data) is int and abs(data) >= 2**63:
+        raise NotPlain("a whole number of more than 64 bits")
     if data is None or type(data) in (bool, int, float, str):
         return data
     if type(data) is list:
@@ -104,7 +106,7 @@ def unpack_array(data):
     kinds = {"bool": (bool,), "int64": (int,)}.get(dtype, (int, float))
     if not all(type(value) in kinds for value in values):
         raise NotPlain("an array whose numbers are none")
-    if dtype == "int64" and any(abs(value) >= 2**63 for value in values):
+    if any(type(value) is int and abs(value) >= 2**63 for value in values):
         raise NotPlain("a whole number of more than 64 bits")
     return np.array(values, dtype=dtype).reshape(shape)
 

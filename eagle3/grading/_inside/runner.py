@@ -87,11 +87,13 @@ def run(job, stream):
     def tell(label, text):
         send({"cell": label, "problem": text})
 
+    send({"ready": True})
     namespace = lift.lift(job["cells"], tell)
     labels = {cell[0] for cell in job["cells"]}
     thing = namespace.get(job["name"])
     send({"defined": job["name"] in namespace, "callable": callable(thing)})
     if job["cases"] is None:
+        send({"case": 0, "again": False, "begins": True})
         reply = one_call(lambda: thing, (), labels)
         send({"case": 0, "again": False, **reply})
     elif callable(thing):

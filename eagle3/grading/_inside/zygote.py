@@ -38,8 +38,7 @@ def supervise(order, job, root):
     if not child:
         code = 1
         try:
-            if not order["walls"]:
-                os.setpgid(0, 0)
+            os.setsid()  # a signal to its group reaches nobody else
             jail.close_all_but([job])
             with socket.socket(fileno=job) as connection:
                 stream = connection.makefile("rwb")
@@ -86,6 +85,7 @@ def one_question(order, job, root, control):
     if not pid:
         try:
             control.close()
+            jail.end_with_parent()
             supervise(order, job, root)
         finally:
             os._exit(1)
