@@ -6,6 +6,7 @@ end, and a lie on the wire gives no more than the truth would.
 
 import csv
 import json
+import math
 import os
 import signal
 import socket
@@ -22,7 +23,7 @@ from eagle3.grading.collect import find_submissions
 from eagle3.grading.grade import Plan, grade_folder, write_table
 from eagle3.grading.judge import differs, grade_question
 from eagle3.grading.notebook import MAX_BYTES, digest, readable
-from eagle3.grading.worker import Answers, Limits, Worker, _Talk
+from eagle3.grading.worker import Answers, Limits, NoValue, Worker, _Talk
 
 NAME, CHAIN = "a1_lossless", "a3_chain_engine"
 LIMITS = Limits(cpu_s=4, wall_s=60, memory_mb=512)
@@ -243,6 +244,47 @@ def test_every_mount_of_a_folder_is_made_read_only(monkeypatch, tmp_path):
 )
 def test_numbers_at_the_ends_are_not_close_to_others(got, want):
     assert differs(got, want)
+
+
+class Says:
+    """A worker whose student's function answers each call by a rule."""
+
+    def __init__(self, rule):
+        self.rule = rule
+
+    def ask(self, name, cells, cases, remotes=None):
+        found = Answers(defined=True, callable=True)
+        for number, case in enumerate([()] if cases is None else cases):
+            for key in ((number, False), (number, True)):
+                try:
+                    crossed = json.dumps(plain.pack(self.rule(case)))
+                    found.values[key] = plain.unpack(json.loads(crossed))
+                except (IndexError, TypeError, plain.NotPlain):
+                    found.values[key] = NoValue("it stopped")
+                own = (remotes or {}).get(number, {})
+                found.seen[key] = {name: remote.seen() for name, remote in own.items()}
+        return found
+
+
+ODD = [
+    None, True, 3, -(2**62), 0.5, math.nan, math.inf, "text", "none",
+    [], [[]], [1, [2.0, "x"]], [None], {}, {"a": None}, {"answer": 1}, [{}],
+    np.zeros(0), np.zeros((0, 3)), np.ones((2, 2), bool), np.full(3, math.nan),
+    np.full((2, 2), math.inf), np.zeros((1, 1, 1, 1, 1)), np.array(-(2**63)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COURSE.names)
+def test_odd_and_lazy_answers_are_judged_and_give_no_points(name):
+    rules = [lambda case, odd=odd: odd for odd in ODD]
+    rules += [lambda case, i=i: case[i] for i in range(4)]
+    rules += [lambda case, i=i: np.zeros_like(case[i]) for i in range(4)]
+    rules += [lambda case: case[0][:-1], lambda case: [case[0][0]]]
+    for question in COURSE.assignment(name).questions(0):
+        for number, rule in enumerate(rules):
+            for mark in grade_question(Says(rule), question, [], seed=3):
+                assert mark.points == 0, (question.name, mark.idea, number)
+                assert mark.words
 
 
 def test_infinity_is_right_where_it_is_asked_for():
