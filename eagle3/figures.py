@@ -178,12 +178,11 @@ def study_alphas() -> Drawn:
 def study_by_n() -> Drawn:
     """The paper's Figure 7, and ours."""
     paper, runs = read_paper("figure7"), _rows("study")
-    drawn = (study_plots.largest(runs, a) for a in study_plots.FIGURE_7_ARMS)
+    drawn = study_plots.same_budget(runs, study_plots.FIGURE_7_ARMS)
     told = [
         f"{study_plots.ARMS[run['arm']][0]} at {run['budget']}x from "
         f"{run['n_alpha'][0]:.2f} to {run['n_alpha'][4]:.2f} at n = 4"
         for run in drawn
-        if run
     ]
     return Drawn(
         study_plots.alpha_by_n(paper, runs),

@@ -23,7 +23,7 @@ Run = Mapping[str, Any]
 Value = Callable[[Run], float | None]  # None: not measured of this run
 
 CHAIN = 3  # tokens of the chain that our acceptance lengths are computed for
-MIN_CHAINS = 30  # a share of fewer chains than this is not drawn
+MIN_CHAINS = 200  # a share of fewer chains is not drawn: they run through few texts
 NOT_YET = "not yet measured"
 
 # arm -> name, colour, marker, dashes
@@ -192,13 +192,14 @@ def range_bar(axes: Axes, x: float, ends: tuple[float, float], name: str) -> Non
 def alpha_by_n(paper: Mapping[str, Any], runs: Sequence[Run]) -> Figure:
     """n-alpha against n: does a draft bear its own outputs? [Paper, Figure 7; Ours]
 
-    paper: figures/paper/figure7.json      runs: of each arm the largest budget is drawn
+    paper: figures/paper/figure7.json      runs: drawn at the largest budget that all
+        three arms have, lowest seed
     """
     with style():
         figure, axes = canvas(2, (8.2, 3.2), sharey=True)
         paper_alphas(axes[0], paper["n_alpha"])
-        for arm in FIGURE_7_ARMS:
-            _our_alphas(axes[1], largest(runs, arm), arm)
+        for run in same_budget(runs, FIGURE_7_ARMS):
+            _our_alphas(axes[1], run)
         if axes[1].lines:
             axes[1].legend()
         else:
@@ -243,10 +244,8 @@ def largest(runs: Sequence[Run], arm: str) -> Run | None:
     return max(mine, key=lambda run: (run["budget"], -run["seed"]), default=None)
 
 
-def _our_alphas(axes: Axes, run: Run | None, arm: str) -> None:
-    if run is None:
-        return
-    name, colour, marker, dash = ARMS[arm]
+def _our_alphas(axes: Axes, run: Run) -> None:
+    name, colour, marker, dash = ARMS[run["arm"]]
     values = [
         share
         for share, count in zip(run["n_alpha"], run["chains"], strict=True)
@@ -279,6 +278,12 @@ def ablation(paper: Mapping[str, Any], runs: Sequence[Run]) -> Figure:
         else:
             _empty(axes[-1])
     return figure
+
+
+def same_budget(runs: Sequence[Run], arms: Sequence[str]) -> list[Run]:
+    """Of each arm the lowest seed at the largest budget that all have. [Ours]"""
+    groups = at_one_budget(runs, arms)
+    return [min(group, key=lambda run: run["seed"]) for group in groups]
 
 
 def at_one_budget(runs: Sequence[Run], arms: Sequence[str]) -> list[list[Run]]:

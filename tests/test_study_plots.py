@@ -14,7 +14,7 @@ from eagle3.plots import DRAFT
 
 def run(arm, budget, seed, first, fall=0.0):
     alphas = [first - fall * n for n in range(8)]
-    chains = [800, 400, 200, 100, 50, 31, 29, 4]
+    chains = [8000, 4000, 2000, 1000, 500, 201, 199, 4]
     return {"arm": arm, "budget": budget, "seed": seed, "answer_tokens": 1000 * budget,
             "sequences": 10, "steps": 5, "n_alpha": alphas, "chains": chains,
             "curve": []}  # fmt: skip
@@ -138,12 +138,16 @@ def test_figure_4_shows_the_papers_ranges_and_three_of_our_arms():
 # --------------------------------------------------------------------------- Figure 7
 
 
-def test_figure_7_draws_the_largest_budget_and_leaves_out_rare_chains():
+def test_figure_7_draws_the_largest_common_budget_and_leaves_out_rare_chains():
+    runs = [*RUNS, run("eagle3-one-step", 4, 0, 0.7, 0.06)]
+    figure = study_plots.alpha_by_n(read_paper("figure7"), runs)
+    x, y = curve(figure.axes[1], "EAGLE-3, 4x")  # EAGLE-1 has no 8x
+    assert x == list(range(6))  # 199 and 4 chains are too few
+    assert y == pytest.approx([0.7] * 6)
+    assert curve(figure.axes[1], "EAGLE-3, one step, 4x")[1][1] == pytest.approx(0.64)
     figure = study_plots.alpha_by_n(read_paper("figure7"), RUNS)
-    x, y = curve(figure.axes[1], "EAGLE-3, 8x")
-    assert x == list(range(6))  # 29 and 4 chains are too few
-    assert y == pytest.approx([0.9] * 6)
-    assert curve(figure.axes[1], "EAGLE-3, one step, 1x")[1][1] == pytest.approx(0.44)
+    _, y = curve(figure.axes[1], "EAGLE-3, 1x")  # the lowest seed
+    assert y == pytest.approx([0.55] * 6)
 
 
 def test_figure_7_of_the_paper_is_marks_where_read_and_a_band_where_not():

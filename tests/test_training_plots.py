@@ -10,7 +10,7 @@ from eagle3 import training_plots
 
 def run(arm, budget, seed, first):
     alphas = [first - 0.05 * n for n in range(8)]
-    chains = [800, 400, 200, 100, 50, 31, 29, 4]
+    chains = [8000, 4000, 2000, 1000, 500, 201, 199, 4]
     curve = [
         {"step": s, "n_alpha": [first * s / 8, first * s / 16, 0, 0], "loss": 4.0}
         for s in (2, 4, 8)
@@ -52,7 +52,7 @@ def test_arms_are_of_one_budget_and_the_lowest_seed():
     found = lines(training_plots.arms_by_n(RUNS, arms, 1).axes[0])
     assert set(found) == {"EAGLE-3", "EAGLE-3, one step"}
     x, y = found["EAGLE-3"]
-    assert x == list(range(6))  # 29 and 4 chains are too few
+    assert x == list(range(6))  # 199 and 4 chains are too few
     assert y == pytest.approx([0.6 - 0.05 * n for n in range(6)])
 
 

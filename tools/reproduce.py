@@ -100,6 +100,12 @@ STAGES = (
         ("runs/*_[248]x_seed0/row.json",),
     ),
     Stage(
+        "vocabulary size",
+        "one draft, its head cut smaller and smaller, on an idle machine",
+        (_tool("vocabulary_size", *_DATA, "{folder}/runs"),),
+        ("runs/vocabulary_*/log.jsonl",),
+    ),
+    Stage(
         "replay",
         "losses and drafts of two runs, to look at again",
         (_tool("training_replay", *_DATA, "{folder}/runs/eagle3_1x_seed0",

@@ -137,7 +137,7 @@ def race(target: Target, draft: FeatureDraft, config: TuneConfig) -> list[Racer]
     vanilla, running = everyone[0], everyone[1:]
     left: list[Racer] = []
     prompts = iter(training_prompts(len(KINDS) * len(everyone), config.seed))
-    decode = _decoder(target, config)
+    decode = decoder(target, config)
     last = False
     while not last:
         last = len(running) <= NUM_FINALISTS
@@ -156,7 +156,8 @@ def _ranked(vanilla: Racer, racers: Sequence[Racer]) -> list[Racer]:
     return sorted(racers, key=lambda racer: -racer.speedup(vanilla))
 
 
-def _decoder(target: Target, config: TuneConfig) -> Callable[[Racer, str], None]:
+def decoder(target: Target, config: TuneConfig) -> Callable[[Racer, str], None]:
+    """A function that has a racer answer a prompt, and notes what it took. [Ours]"""
     sampling = SamplingParams(config.temperature, seed=config.seed)
 
     def decode(racer: Racer, text: str) -> None:
