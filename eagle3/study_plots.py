@@ -192,8 +192,8 @@ def range_bar(axes: Axes, x: float, ends: tuple[float, float], name: str) -> Non
 def alpha_by_n(paper: Mapping[str, Any], runs: Sequence[Run]) -> Figure:
     """n-alpha against n: does a draft bear its own outputs? [Paper, Figure 7; Ours]
 
-    paper: figures/paper/figure7.json      runs: drawn at the largest budget that all
-        three arms have, lowest seed
+    paper: figures/paper/figure7.json      runs: drawn at the largest budget that the
+        arms have in common, lowest seed
     """
     with style():
         figure, axes = canvas(2, (8.2, 3.2), sharey=True)
@@ -281,8 +281,9 @@ def ablation(paper: Mapping[str, Any], runs: Sequence[Run]) -> Figure:
 
 
 def same_budget(runs: Sequence[Run], arms: Sequence[str]) -> list[Run]:
-    """Of each arm the lowest seed at the largest budget that all have. [Ours]"""
-    groups = at_one_budget(runs, arms)
+    """Of each arm that was run the lowest seed, at the largest common budget. [Ours]"""
+    present = [arm for arm in arms if any(run["arm"] == arm for run in runs)]
+    groups = at_one_budget(runs, present) if present else []
     return [min(group, key=lambda run: run["seed"]) for group in groups]
 
 
