@@ -5,7 +5,12 @@ solutions in the source notebook.
 """
 
 import numpy as np
-from eagle3.grading.questions import Assignment, Idea, Question
+from eagle3.grading.questions import (
+    Assignment,
+    Idea,
+    Question,
+    value_question,
+)
 
 # --- given numbers and what follows from them ------------------------------------------
 
@@ -80,18 +85,7 @@ def by_hand(variant):
         "kept": "the share of all guesses that is kept",
         "emitted": "how often the emitted token is Y",
     }
-    return Question(
-        "by_hand",
-        tuple(Idea(name, 4, words) for name, words in says.items()),
-        right.__getitem__,
-        {words: _part(parts) for words, parts in wrong.items()},
-        tolerance=1e-3,
-        is_value=True,
-    )
-
-
-def _part(parts):
-    return lambda idea: parts.get(idea)
+    return value_question("by_hand", says, right, wrong, 1e-3)
 
 
 # --- filtered -------------------------------------------------------------------------
@@ -552,15 +546,9 @@ def question_bias(variant):
             name: np.abs(gap + p - q).max() for name, gap in gaps.items()
         },
     }
-    says = "how far the law of rule {} is from p"
-    return Question(
-        "bias",
-        tuple(Idea(name, 4, says.format(name)) for name in gaps),
-        {name: np.abs(gap).max() for name, gap in gaps.items()}.__getitem__,
-        {words: _part(parts) for words, parts in wrong.items()},
-        tolerance=1e-4,
-        is_value=True,
-    )
+    says = {name: f"how far the law of rule {name} is from p" for name in gaps}
+    right = {name: np.abs(gap).max() for name, gap in gaps.items()}
+    return value_question("bias", says, right, wrong, 1e-4)
 
 
 def questions(variant):

@@ -4,12 +4,12 @@ References work head by head and number by number in float64.
 """
 
 import numpy as np
-from eagle3.grading.questions import Assignment, Idea, Question
-
-
-def _part(parts):
-    return lambda idea: parts.get(idea)
-
+from eagle3.grading.questions import (
+    Assignment,
+    Idea,
+    Question,
+    value_question,
+)
 
 # --- by_hand --------------------------------------------------------------------------
 
@@ -77,13 +77,7 @@ def by_hand(variant):
         "head": "shape of the head's weight",
         "cache": "numbers that a position adds to the draft's cache",
     }
-    return Question(
-        "by_hand",
-        tuple(Idea(name, 4, words) for name, words in says.items()),
-        right.__getitem__,
-        {words: _part(parts) for words, parts in wrong.items()},
-        is_value=True,
-    )
+    return value_question("by_hand", says, right, wrong)
 
 
 # --- fuse -----------------------------------------------------------------------------

@@ -7,7 +7,12 @@ are counted where student code can't reach them.
 import zlib
 
 import numpy as np
-from eagle3.grading.questions import Assignment, Idea, Question
+from eagle3.grading.questions import (
+    Assignment,
+    Idea,
+    Question,
+    value_question,
+)
 
 VOCAB = 50
 
@@ -138,17 +143,7 @@ def by_hand(variant):
         "unseen": "features that are new for the draft",
         "draft_cache": "positions of the draft's cache before it catches up",
     }
-    return Question(
-        "by_hand",
-        tuple(Idea(name, 4, words) for name, words in says.items()),
-        right.__getitem__,
-        {words: _part(parts) for words, parts in wrong.items()},
-        is_value=True,
-    )
-
-
-def _part(parts):
-    return lambda idea: parts.get(idea)
+    return value_question("by_hand", says, right, wrong)
 
 
 # --- generate -------------------------------------------------------------------------
@@ -407,13 +402,8 @@ def question_hunt(variant):
             "no bonus": "a chain that is kept whole would emit no further token",
         }.items()
     }
-    return Question(
-        "hunt",
-        tuple(Idea(name, 4, f"the fault of suspect {name}") for name in right),
-        right.__getitem__,
-        {words: _part(parts) for words, parts in wrong.items()},
-        is_value=True,
-    )
+    says = {name: f"the fault of suspect {name}" for name in right}
+    return value_question("hunt", says, right, wrong)
 
 
 def diagnose(prompt, log):

@@ -4,12 +4,12 @@ References go through every row, step and key with loops.
 """
 
 import numpy as np
-from eagle3.grading.questions import Assignment, Idea, Question
-
-
-def _part(parts):
-    return lambda idea: parts.get(idea)
-
+from eagle3.grading.questions import (
+    Assignment,
+    Idea,
+    Question,
+    value_question,
+)
 
 # --- by_hand --------------------------------------------------------------------------
 
@@ -58,13 +58,7 @@ def by_hand(variant):
         "judged": "the token that it has to say",
         "keys": "how many keys it sees",
     }
-    return Question(
-        "by_hand",
-        tuple(Idea(name, 4, words) for name, words in says.items()),
-        right.__getitem__,
-        {words: _part(parts) for words, parts in wrong.items()},
-        is_value=True,
-    )
+    return value_question("by_hand", says, right, wrong)
 
 
 # --- visible --------------------------------------------------------------------------

@@ -7,12 +7,12 @@ the siblings go token by token.
 import zlib
 
 import numpy as np
-from eagle3.grading.questions import Assignment, Idea, Question
-
-
-def _part(parts):
-    return lambda idea: parts.get(idea)
-
+from eagle3.grading.questions import (
+    Assignment,
+    Idea,
+    Question,
+    value_question,
+)
 
 # --- by_hand --------------------------------------------------------------------------
 
@@ -83,13 +83,7 @@ def by_hand(variant):
         "kept": "rows of the block that stay if the walk ends at NODE",
         "leaves": "nodes without children",
     }
-    return Question(
-        "by_hand",
-        tuple(Idea(name, 4, words) for name, words in says.items()),
-        right.__getitem__,
-        {words: _part(parts) for words, parts in wrong.items()},
-        is_value=True,
-    )
+    return value_question("by_hand", says, right, wrong)
 
 
 # --- grow -----------------------------------------------------------------------------

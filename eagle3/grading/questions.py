@@ -82,6 +82,28 @@ class Question:
         return sum(idea.points for idea in self.ideas)
 
 
+def value_question(
+    name: str,
+    says: Mapping[str, str],
+    right: Mapping[str, Any],
+    wrong: Mapping[str, Mapping[str, Any]],
+    tolerance: float = 1e-6,
+) -> Question:
+    """A question for a dict of values, 4 points each.
+
+    name: of the dict      says: key -> what is asked      right: key -> value
+    wrong: words for a learner -> the values that this mistake gives
+    """
+    return Question(
+        name,
+        tuple(Idea(key, 4, words) for key, words in says.items()),
+        right.__getitem__,
+        {words: parts.get for words, parts in wrong.items()},
+        tolerance=tolerance,
+        is_value=True,
+    )
+
+
 @dataclass(frozen=True)
 class Assignment:
     """An assignment's checks.
