@@ -279,6 +279,24 @@ def test_a_fault_of_the_grader_harms_one_student_and_is_told(tmp_path, monkeypat
     assert [r.score for r in grade_folder(work, out, plan())] == [8, 8]  # tried again
 
 
+def test_another_variant_is_graded_with_its_own_numbers(tmp_path):
+    """Answers that are expressions of the given numbers are right in any variant."""
+    path = COURSE.write_release(NAME, 7, tmp_path / "monday")
+    assert path.read_bytes() != COURSE.release(NAME).read_bytes()
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    texts = solutions(NAME)
+    for cell in notebook["cells"]:
+        name = cell["metadata"].get("nbgrader", {}).get("grade_id")
+        cell["source"] = texts.get(name, cell["source"])
+    work = tmp_path / "in" / "ann" / f"{NAME}.ipynb"
+    work.parent.mkdir(parents=True)
+    work.write_text(json.dumps(notebook), encoding="utf-8")
+    (ann,) = grade_folder(tmp_path / "in", tmp_path / "a.csv", plan(variant=7))
+    assert ann.score == 100
+    (ann,) = grade_folder(tmp_path / "in", tmp_path / "b.csv", plan(variant=8))
+    assert ann.score == 100  # the expressions, with the numbers of variant 8
+
+
 def test_the_table_needs_its_ending(tmp_path):
     with pytest.raises(ValueError, match=r"name in \.csv"):
         grade_folder(tmp_path, tmp_path / "grades", plan())

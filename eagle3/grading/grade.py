@@ -31,6 +31,7 @@ from eagle3.grading.notebook import (
     readable,
 )
 from eagle3.grading.questions import Question
+from eagle3.grading.release import numbers_cell
 from eagle3.grading.worker import Limits, Worker
 
 BOOK = Path(__file__).parents[1]
@@ -247,13 +248,15 @@ class _Grader:
         release = self.plan.course.release(submission.assignment)
         given = {cell.grade_id for cell in read_cells(release) if cell.is_given}
         values = {question.name for question in questions if question.is_value}
+        assignment = self.assignments[submission.assignment]
+        numbers = numbers_cell(assignment.numbers(self.plan.variant))
         found = []
         for question in questions:
             # Values of other questions call functions that may do harm.
             left_out = given | values - {question.name}
             answer = question.name if question.is_value else ""
             own = own_sources(submission.path, left_out, answer)
-            cells = [*given_sources(release), *own]
+            cells = [*given_sources(release, numbers), *own]
             found += grade_question(self.worker(), question, cells, self.seed)
         return found
 

@@ -44,7 +44,8 @@ def make_release(source: Path, assignment: Assignment, variant: int = 0) -> str:
         if mark and (mark["grade"] or mark["locked"] or mark["solution"]):
             mark["checksum"] = checksum(cell, text)
             mark["cell_type"] = cell["cell_type"]
-    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+    # As Jupyter writes it, so that nbgrader's own release is the same file.
+    return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def numbers_cell(numbers: Mapping[str, Any]) -> str:

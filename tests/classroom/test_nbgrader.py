@@ -5,7 +5,6 @@ for the release, and those of the other cells for one wrong answer.
 """
 
 import csv
-import json
 import os
 import shutil
 import subprocess
@@ -53,17 +52,11 @@ def nbgrader(folder: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def cells(path: Path) -> list[dict]:
-    return json.loads(path.read_text(encoding="utf-8"))["cells"]
-
-
 def test_the_release_is_the_one_that_is_committed(course):
-    made = cells(course / "release" / NAME / f"{NAME}.ipynb")
-    ours = cells(COURSE.release(NAME))
-    assert len(made) == len(ours)
-    for theirs, own in zip(made, ours, strict=True):
-        assert "".join(theirs["source"]) == "".join(own["source"])
-        assert theirs["metadata"] == own["metadata"]
+    made = course / "release" / NAME / f"{NAME}.ipynb"
+    assert made.read_text(encoding="utf-8") == COURSE.release(NAME).read_text(
+        encoding="utf-8"
+    )
 
 
 def test_autograde_gives_the_points_of_the_visible_checks(course):
@@ -80,4 +73,4 @@ def test_autograde_gives_the_points_of_the_visible_checks(course):
 def test_each_student_has_a_page_of_feedback(course):
     for student in ("ann", "bob", "cid"):
         page = course / "feedback" / student / NAME / f"{NAME}.html"
-        assert "Lossless" in page.read_text(encoding="utf-8") or page.stat().st_size
+        assert "lossless sampling" in page.read_text(encoding="utf-8")
