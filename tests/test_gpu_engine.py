@@ -202,6 +202,24 @@ def test_the_span_grows_with_the_longest_text_and_ends_at_the_cache():
     assert spans == {128, 384}  # 300 tokens and room for drafts: three times 128
 
 
+def test_the_span_holds_every_column_that_a_cycle_writes():
+    """Committed tokens and the block after them, for each length a slot may have."""
+    engine = BatchEngine(toy(), drafter("dynamic deep"), Slots(1, 500))
+    spans = [engine._span(length) for length in range(1, 499)]
+    for length, span in enumerate(spans, start=1):
+        assert span >= length + engine.spare
+    assert spans == sorted(spans) and spans[-1] <= engine.cache.size.length
+
+
+@pytest.mark.parametrize("growth", ["vanilla", "chain 3", "dynamic"])
+def test_texts_that_pass_the_end_of_a_span_are_answered_as_ever(growth):
+    """Each cycle's first column is every number around 128, in one slot or another."""
+    requests = [request([7 * n % 90 for n in range(size)], 12) for size in (116, 127)]
+    engine = BatchEngine(toy(), drafter(growth), Slots(2, 160))
+    for one, answer in zip(requests, engine.run(requests), strict=True):
+        assert told(answer) == teach(one, growth)
+
+
 def test_answers_do_not_depend_on_who_shares_the_batch():
     """The same request alone, among others, first and last."""
     one = request(PROMPT, 24)
@@ -314,6 +332,23 @@ def test_each_cycle_drafts_the_same_tree(growth, temperature):
     assert drafted == wanted
     assert len(drafted[-1][0]) < len(drafted[0][0])
     assert engine.state.length.tolist() == [1, 1]  # free slots don't move
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("growth", ["chain 3", "dynamic"])
+def test_a_draft_of_half_the_words_drafts_the_targets_ids(growth, temperature):
+    """Its word 1 is the target's 2: an id of one is no id of the other."""
+    eagle = EagleDrafter(toy(), helpers.new_draft(toy(), 48), GROWTHS[growth])
+    assert eagle.draft.d2t.tolist() == list(range(0, VOCAB, 2))
+    one = request(PROMPT, 12, sampling=SamplingParams(temperature, seed=4))
+    engine = BatchEngine(toy(), eagle, Slots(1, 64))
+    drafted = drafted_by(engine)
+    [answer] = engine.run([one])
+    teaching = Engine(toy(), eagle, one)
+    wanted = [list(cycle.drafted) for cycle in teaching.cycles()][1:]
+    assert [tokens for tokens, _ in drafted] == wanted
+    assert answer.token_ids == tuple(teaching.emitted)
+    assert not any(token % 2 for tokens in wanted for token in tokens)
 
 
 # Requests come and go

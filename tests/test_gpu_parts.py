@@ -8,7 +8,7 @@ import random
 
 import pytest
 import torch
-from helpers import toy, trained_draft
+from helpers import new_draft, toy, trained_draft
 from test_gpu_engine import GROWTHS, drafter
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from eagle3.draft import DraftConfig
 from eagle3.gpu import BatchEngine, Slots
 from eagle3.gpu.accept import decide
 from eagle3.gpu.cache import CacheSize, SlotCache, block_mask
+from eagle3.gpu.draft import Branches, SlotDraft
 from eagle3.gpu.draws import Draws, Filters, Needed, RowSampling
 from eagle3.gpu.largest import largest
 from eagle3.gpu.memory import memory_ledger
@@ -141,6 +142,49 @@ def test_squaring_finds_all_ancestors(seed):
     deepest = max(max(tree.depths) for tree in trees)
     wanted = torch.stack([tree.mask() for tree in trees])
     assert torch.equal(closure(parents, deepest), wanted)
+
+
+@torch.no_grad()
+def test_a_node_is_scored_as_its_path_alone_would_be():
+    """By a plain pass over text and path, in two slots of different lengths.
+
+    An untrained draft with large queries and keys: what it says depends a lot on where
+    a row stands and on what it sees.
+    """
+    draft = new_draft(toy(), 48)
+    draft.layer.q.weight *= 3
+    draft.layer.k.weight *= 3
+    lengths, unseen = torch.tensor([3, 8]), torch.tensor([1, 2])
+    ids = torch.randint(96, (2, 9), generator=seeded(1))
+    features = torch.randn(2, 9, draft.fc.in_features, generator=seeded(2))
+    side, fresh = SlotDraft(draft, 2, 32), []
+    for slot, start in enumerate((lengths - unseen).tolist()):
+        side.prefill(slot, ids[slot, None, :start], features[slot, None, :start])
+        fresh.append(slice(start, start + 2))  # the first slot's second row is padding
+    last = side.catch_up(
+        torch.stack([ids[slot, rows] for slot, rows in enumerate(fresh)]),
+        torch.stack([features[slot, rows] for slot, rows in enumerate(fresh)]),
+        unseen,
+        lengths - unseen,
+        32,
+    )
+    # Two levels: three children of the pending token, then two of the second child.
+    tokens = torch.randint(96, (2, 5), generator=seeded(3))
+    parents = torch.tensor([0, 0, 0, 2, 2]).expand(2, -1)
+    branches = Branches(side, last, lengths, 32, 5)
+    levels = [branches.run(tokens[:, :3], parents[:, :3])]
+    levels.append(branches.run(tokens[:, 3:], parents[:, 3:]))
+    found = torch.cat([branches.root_logits, *levels], dim=1)  # [2, 6, 48]
+    for slot, length in enumerate(lengths.tolist()):
+        for row, path in enumerate(([], [0], [1], [2], [1, 3], [1, 4])):
+            x = draft.fuse(features[slot, None, :length])
+            text = ids[slot, :length].tolist()
+            for node in (*path, None):
+                a = draft(torch.tensor([text]), x, torch.arange(len(text)))
+                x = torch.cat([x, a[:, -1:]], dim=1)
+                text += [] if node is None else [int(tokens[slot, node])]
+            right = draft.logits(a)[0, -1]
+            torch.testing.assert_close(found[slot, row], right, atol=2e-5, rtol=0)
 
 
 class Peaked:
