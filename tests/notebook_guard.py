@@ -44,6 +44,12 @@ _REASON = re.compile(r"^# Not compared: \w", re.MULTILINE)
 _SVG_WITHOUT_WORDS = re.compile(
     r"<svg(?![^>]*\baria-label(?:ledby)?=\"[^\"])(?![^>]*\baria-hidden=\"true\")[^>]*>"
 )
+# A reader's packages are the reader's: `%pip install torch` would replace a CUDA build.
+_INSTALLS = re.compile(
+    r"^\s*[!%]+ *(?:\w+ +)*?(?:pip|conda|mamba|uv)\b"
+    r"|\b(?:pip|conda|mamba|uv)[\"', ]+install\b",
+    re.MULTILINE,
+)
 _EMPTY_ALT = re.compile(r"!\[\s*\]\(|<img(?![^>]*\balt=[\"'][^\"'])[^>]*>")
 
 
@@ -137,6 +143,8 @@ def _check_source(cell: NotebookNode) -> Iterator[str]:
     widest = max((len(line) for line in lines), default=0)
     if widest > MAX_LINE_WIDTH:
         yield f"a line of {widest} columns: at most {MAX_LINE_WIDTH}"
+    if _INSTALLS.search(cell.source):
+        yield "installs packages: that is the set-up's work"
     if prints(cell.source) and not cell.outputs:
         yield "prints, but has no saved output"
     marks = " ".join([*cell.metadata.get("tags", []), cell.source])

@@ -106,6 +106,22 @@ def test_training_sees_what_inference_will_see(draft):
                 a = draft(token, a, at, cache)
 
 
+@torch.no_grad()
+def test_a_token_moves_its_own_row_and_none_before_it(draft):
+    """The shift breaks no causality: at step s row i sees token i + 1 + s at most."""
+    length, features = 8, random(1, 8, 192)
+    ids, g = torch.arange(20, 20 + length)[None], draft.fuse(features)
+    before = unrolled(draft, ids, g)
+    for place in range(length):
+        changed = ids.clone()
+        changed[0, place] = 7
+        for s, a in enumerate(unrolled(draft, changed, g)):
+            own = place - 1 - s  # the row that reads it at step s
+            moved = (a != before[s]).any(-1)[0]
+            assert not moved[: max(0, own)].any()
+            assert own < 0 or moved[own]
+
+
 def test_right_padding_reaches_no_real_row(draft):
     # Why forward_ttt takes no padding mask: rows 0..5 are real, 6..8 are pads.
     ids, features = torch.arange(20, 29)[None], random(1, 9, 192)

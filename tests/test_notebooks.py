@@ -109,6 +109,18 @@ def empty_cell(nb: NotebookNode) -> None:
     code(nb, 1).source = " "
 
 
+def install_by_magic(nb: NotebookNode) -> None:
+    code(nb).source = "%pip install torch\nprint(1 + 1)"
+
+
+def install_by_shell(nb: NotebookNode) -> None:
+    code(nb).source = "! python -m pip install -q torch\nprint(1 + 1)"
+
+
+def install_by_process(nb: NotebookNode) -> None:
+    code(nb).source = 'run([python, "-m", "pip", "install", "x"])\nprint(1 + 1)'
+
+
 def path_in_output(nb: NotebookNode) -> None:
     code(nb).outputs[0].text = "saved /home/ada/x.png"
 
@@ -173,6 +185,9 @@ BREAKS = [
     (long_cell, "41 lines: at most 40"),
     (wide_line, "80 columns: at most 79"),
     (empty_cell, "empty"),
+    (install_by_magic, "installs packages"),
+    (install_by_shell, "installs packages"),
+    (install_by_process, "installs packages"),
     (path_in_output, "a path of one machine in its output"),
     (path_in_source, "a path of one machine: "),
     (picture_without_words, "a picture without words"),
