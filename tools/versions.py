@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -33,7 +34,9 @@ WITH_IT = ("transformers", "huggingface_hub", "tokenizers")
 
 def ends() -> list[str]:
     """What pip is asked for: the oldest release of the range, and the newest."""
-    lines = map(Requirement, metadata.requires("eagle3") or [])
+    # From the file: what an environment knows of an editable install may be old.
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    lines = map(Requirement, project["project"]["dependencies"])
     wanted = next(line for line in lines if line.name == "transformers")
     oldest = next(s.version for s in wanted.specifier if s.operator == ">=")
     return [f"transformers=={oldest}", str(wanted)]
