@@ -18,6 +18,7 @@ from planted.plant import solutions, write_submission
 from test_grading import NAME, plan
 from test_kills import digests, in_a_process
 
+from eagle3.grading import grade
 from eagle3.grading.grade import Result, grade_folder, write_table
 from eagle3.grading.judge import Mark
 
@@ -145,3 +146,15 @@ def test_marks_that_are_half_written_are_given_again(tmp_path):
         assert grade_folder(work, out, plan(seed=1)) == [first]
         assert digests(tmp_path) == before
     assert json.loads(marks.read_text(encoding="utf-8"))["student"] == "ann"
+
+
+def test_a_kill_while_the_seed_is_written_leaves_the_old_one(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    assert grade._seed(tmp_path, 5) == 5
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            grade._seed(tmp_path, 6)
+    assert grade._seed(tmp_path, None) == 5

@@ -146,7 +146,9 @@ def _seed(details: Path, seed: int | None) -> int:
         if path.is_file():
             return int(path.read_text(encoding="utf-8"))
         seed = secrets.randbelow(2**31)
-    path.write_text(f"{seed}\n", encoding="utf-8")
+    part = path.with_suffix(".part")  # a kill leaves the old seed or the new one
+    part.write_text(f"{seed}\n", encoding="utf-8")
+    part.replace(path)
     return seed
 
 
