@@ -176,8 +176,10 @@ class FreshFolder:
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is None:
-            if self.path.exists():
-                shutil.rmtree(self.path)
+            old = self.temporary.with_name(f"{self.temporary.name}-old")
+            if self.path.exists():  # moved first: deleting takes time, and kills come
+                self.path.replace(old)
             self.temporary.replace(self.path)
+            shutil.rmtree(old, ignore_errors=True)
         else:
             shutil.rmtree(self.temporary, ignore_errors=True)

@@ -66,7 +66,7 @@ def test_a_killed_grading_goes_on_and_ends_as_one_that_was_left_alone(tmp_path):
     work = students(tmp_path / "work")
     whole, cut = (tmp_path / name / "grades.csv" for name in ("whole", "cut"))
     os.waitpid(in_a_process(lambda: command(work, whole)), 0)
-    seed = (whole.with_suffix("") / "seed.txt").read_text(encoding="utf-8").strip()
+    seed = (whole.with_suffix("") / "_seed.txt").read_text(encoding="utf-8").strip()
     right = digests(whole.parent)
     assert len(right) == 2 + 2 * 4  # the table, the seed, and a page and marks each
 
