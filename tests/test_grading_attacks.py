@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from planted.plant import COURSE, cells_of, solutions, write_submission
+from test_grading_hostile import value_of
 
 from eagle3.grading import worker as worker_module
 from eagle3.grading._inside import jail, lift, plain
@@ -56,12 +57,6 @@ def score(worker, answer, question=LAW, name=NAME):
     cells = cells_of(name, {question.name: answer, "bias": "", "hunt": ""})
     found = grade_question(worker, question, cells, seed=3)
     return sum(m.points for m in found), " ".join(m.words for m in found if m.words)
-
-
-def value_of(worker, code):
-    """What a name `it` is after some code ran in the student's process."""
-    answers = worker.ask("it", [("cell 1", code)], None)
-    return answers.values.get((0, False)), answers
 
 
 # --- on the wire ----------------------------------------------------------------------
